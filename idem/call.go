@@ -1,0 +1,134 @@
+package idem
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// call is one call of the Store, from its arguments to what it tells the
+// Observer.
+type call struct {
+	request     Request
+	id          identity
+	payloadLock int64
+	pool        *pgxpool.Pool
+	outer       *call // the call whose mutation makes this one
+
+	start     time.Time
+	claimedAt time.Time // names the claim of the latest attempt
+	unsettled error     // the COMMIT of the latest attempt, if it was not answered
+	flight    *flight   // what other duplicates in this process wait for
+	cause     error     // given to Reject
+	seen      Call
+
+	replayedClaim time.Time // names the claim whose record answers
+}
+
+// newCall checks request and fills in the defaults.
+func (s *Store) newCall(ctx context.Context, request Request) (*call, error) {
+	c := &call{start: time.Now(), pool: s.pool, outer: callFrom(ctx)}
+	c.seen.Operation = request.Operation
+	if err := request.validate(); err != nil {
+		return c, err
+	}
+	setDefault(&request.TTL, s.config.TTL)
+	setDefault(&request.AttemptsMax, s.config.AttemptsMax)
+	c.request = request
+	c.id = newIdentity(request.Scope, request.Key)
+	c.payloadLock = c.id.payloadLock(request.Operation, request.Fingerprint)
+	for outer := c.outer; outer != nil; outer = outer.outer {
+		if outer.id == c.id && outer.pool == c.pool {
+			return c, ErrReentrant
+		}
+	}
+	return c, nil
+}
+
+// newKeylessCall is for a mutation without a key. Its identity is random: it
+// only serves DerivedKey.
+func (s *Store) newKeylessCall(ctx context.Context, operation string) *call {
+	c := &call{start: time.Now(), pool: s.pool, outer: callFrom(ctx)}
+	c.seen.Operation = operation
+	c.request.AttemptsMax = s.config.AttemptsMax
+	_, _ = rand.Read(c.id[:]) // never fails, says crypto/rand
+	return c
+}
+
+type callKey struct{}
+
+func withCall(ctx context.Context, c *call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+func callFrom(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// DerivedKey makes an idempotency key for a call that the mutation has to make
+// outside the database, such as the charge at a payment provider: the same
+// scope, key and step give the same derived key in every attempt and every
+// retry. ctx is the one given to the mutation. step names the call within the
+// mutation; two calls need two steps.
+//
+// The key is a UUID of version 8 (RFC 9562, section 5.8) with 122 bits of
+// SHA-256. In a call without a key it is unique to the call. DerivedKey panics
+// when ctx does not come from a mutation, for any key it could return then
+// would be one that protects nothing.
+func DerivedKey(ctx context.Context, step string) string {
+	c := callFrom(ctx)
+	if c == nil {
+		panic("idem: DerivedKey needs the context that was given to the mutation")
+	}
+	u := digest("idempg.derived", string(c.id[:]), step)
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// errPanicked is what the Observer sees of a mutation that did not return.
+var errPanicked = errors.New("idem: the mutation panicked or ended its goroutine")
+
+// finish publishes how the call ended: to the duplicates that wait for it and
+// to the Observer.
+func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
+	if c.flight != nil {
+		s.flights.land(c.flight, result, err == nil)
+	}
+	c.seen.Total = time.Since(c.start)
+	c.seen.Outcome = c.outcome(result, err)
+	c.seen.Err = err
+	if err == nil {
+		c.seen.Err = c.cause
+	}
+	s.observe(ctx, c.seen)
+}
+
+func (c *call) outcome(result Result, err error) Outcome {
+	var invalid *InvalidRequestError
+	var outcomeUnknown *OutcomeUnknownError
+	switch {
+	case errors.As(err, &outcomeUnknown):
+		return OutcomeUnknown
+	case err != nil && c.seen.Attempts > 0:
+		return OutcomeAborted
+	case errors.Is(err, ErrInFlight):
+		return OutcomeInFlight
+	case errors.Is(err, ErrKeyReused):
+		return OutcomeKeyReused
+	case errors.Is(err, ErrReentrant), errors.As(err, &invalid):
+		return OutcomeInvalid
+	case err != nil:
+		return OutcomeFailed
+	case result.Replayed:
+		return OutcomeReplayed
+	case result.State == StateRejected:
+		return OutcomeRejected
+	}
+	return OutcomeCompleted
+}

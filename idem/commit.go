@@ -1,0 +1,178 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	errConnectionLost = errors.New("idem: the connection was lost before COMMIT was sent: nothing stays, and the key is free")
+	errNotCommitted   = errors.New("idem: COMMIT got no answer and did not happen: nothing stays, and the key is free")
+	errNotReplicated  = errors.New("idem: the wait for a synchronous standby was cancelled after COMMIT")
+)
+
+// unsettledError says that COMMIT was sent and not answered.
+type unsettledError struct{ cause error }
+
+func (e *unsettledError) Error() string { return "idem: COMMIT got no answer: " + e.cause.Error() }
+func (e *unsettledError) Unwrap() error { return e.cause }
+
+// finish is what turns a claim into a record: queued with COMMIT.
+type finish struct {
+	id         [16]byte
+	outcome    outcome
+	finishedAt time.Time // read back
+}
+
+func (f *finish) queue(batch *pgx.Batch) {
+	o := &f.outcome
+	batch.Queue(finishSQL,
+		pgtype.UUID{Bytes: f.id, Valid: true}, string(o.state), o.status, o.headers, o.body,
+	).QueryRow(func(row pgx.Row) error { return finishError(row.Scan(&f.finishedAt)) })
+}
+
+// finishError names the one SQL error of finishSQL that a mutation can cause.
+func finishError(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == claimGone {
+		return fmt.Errorf("%w: the claim is no longer in it: %w", ErrTxEnded, err)
+	}
+	return err
+}
+
+// commit finishes the record, if f is not nil, and commits, in one round trip.
+// It does not end with the caller's context. nil means that COMMIT was
+// acknowledged and is as durable as the server is configured to make it. An
+// *unsettledError means that nobody knows. After any other error nothing stays.
+func (s *Store) commit(ctx context.Context, u *unit, f *finish) error {
+	ctx, cancel := detach(ctx, s.config.CommitTimeout)
+	defer cancel()
+	batch := &pgx.Batch{}
+	if f != nil {
+		f.queue(batch)
+	}
+	return s.sendCommit(ctx, u, batch, u.tx.SendBatch)
+}
+
+// sendCommit adds COMMIT to batch, sends it, and says how COMMIT ended.
+func (s *Store) sendCommit(
+	ctx context.Context, u *unit, batch *pgx.Batch,
+	send func(context.Context, *pgx.Batch) pgx.BatchResults,
+) error {
+	var tag pgconn.CommandTag
+	batch.Queue("commit").Exec(func(t pgconn.CommandTag) error {
+		tag = t
+		return nil
+	})
+	results := send(ctx, batch)
+	notices := watchNotices(u.conn)
+	err := results.Close()
+	noticed := notices.stop()
+
+	switch {
+	case err != nil && classify(err) == unknown && !errors.Is(err, ErrTxEnded):
+		return &unsettledError{cause: err}
+	case err != nil:
+		return err
+	case tag.String() != "COMMIT":
+		return pgx.ErrTxCommitRollback
+	case noticed:
+		return s.awaitReplication(ctx, u.conn)
+	}
+	return nil
+}
+
+// awaitReplication makes sure that what was committed before is on the
+// synchronous standbys, if the server has any: a cancelled wait for them ends
+// COMMIT with success and a mere notice (PostgreSQL manual, section 27.2.8).
+func (s *Store) awaitReplication(ctx context.Context, conn *pgxpool.Conn) error {
+	notices := watchNotices(conn)
+	_, err := conn.Exec(ctx, barrierSQL)
+	if noticed := notices.stop(); err != nil || noticed {
+		return &OutcomeUnknownError{Cause: errNotReplicated, Last: err}
+	}
+	return nil
+}
+
+// noticeWatch sees whether the server sends a notice. The pool belongs to the
+// caller, and so does the one notice handler that pgx has; its protocol trace
+// is free.
+type noticeWatch struct {
+	frontend *pgproto3.Frontend
+	seen     bool
+}
+
+func watchNotices(conn *pgxpool.Conn) *noticeWatch {
+	w := &noticeWatch{frontend: conn.Conn().PgConn().Frontend()}
+	w.frontend.Trace(w, pgproto3.TracerOptions{SuppressTimestamps: true})
+	return w
+}
+
+// Write receives one line per protocol message.
+func (w *noticeWatch) Write(line []byte) (int, error) {
+	w.seen = w.seen || bytes.HasPrefix(line, []byte("B\tNoticeResponse"))
+	return len(line), nil
+}
+
+func (w *noticeWatch) stop() (seen bool) {
+	w.frontend.Untrace()
+	return w.seen
+}
+
+// settle learns how an unanswered COMMIT ended, by the ordinary claim on
+// another connection. It returns the Result of the record when there is one; a
+// unit that owns the key when COMMIT did not happen, which the primary key
+// proves; or OutcomeUnknownError when nobody answered in time. While the old
+// backend is alive it holds the key, and settle waits.
+func (s *Store) settle(ctx context.Context, c *call) (*unit, Result, error) {
+	ctx, cancel := detach(ctx, s.config.SettleTimeout)
+	defer cancel()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		u, result, err := s.claim(ctx, c)
+		switch {
+		case u != nil:
+			return u, Result{}, nil
+		case err == nil:
+			result.Replayed = !c.claimedAt.Equal(c.replayedClaim)
+			return nil, result, s.settleReplication(ctx)
+		case errors.Is(err, ErrKeyReused):
+			return nil, Result{}, err
+		}
+		if !sleep(ctx, pause) {
+			return nil, Result{}, &OutcomeUnknownError{Cause: c.unsettled, Last: err}
+		}
+	}
+}
+
+// settleReplication makes sure that a COMMIT found durable here is so on the
+// synchronous standbys too.
+func (s *Store) settleReplication(ctx context.Context) error {
+	u, err := s.acquire(ctx)
+	if err != nil {
+		return &OutcomeUnknownError{Cause: errNotReplicated, Last: err}
+	}
+	defer u.release(ctx)
+	return s.awaitReplication(ctx, u.conn)
+}
+
+// sleep waits for about d, and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // jitter is no secret
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,111 @@
+package idem
+
+// All SQL of the package, without logic. Every parameter is cast, so that the
+// statements mean the same in each pgx.QueryExecMode.
+
+// claimSQL claims a key or says why not, in one statement.
+//
+// The record is looked at first, so a replay takes no lock, writes nothing and
+// is given no transaction id. The two locks are tried in the order of the CASE,
+// payload before key: a duplicate that gets the first but not the second asks
+// for something else than the request in flight. The insert runs only for a
+// key that is free; it has the last word, through the primary key.
+const claimSQL = `
+with record as materialized (
+    select * from idem.records where id = $1::uuid
+), decision as materialized (
+    select case
+        when exists (select from record where unfinished is not null) then 'reentrant'
+        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'
+        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
+        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
+        when exists (select from record) then 'expired'
+        else 'free'
+    end as verdict
+), claim as (
+    insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
+    select $1::uuid, statement_timestamp(), statement_timestamp() + $8::bigint * interval '1 microsecond',
+           $4::text, $5::text, $6::text, $7::bytea
+    from decision where verdict = 'free'
+    on conflict (id) do nothing
+    returning created_at, expires_at
+)
+select case when claim.created_at is not null then 'claimed' else verdict end,
+       coalesce(claim.created_at, record.created_at),
+       coalesce(claim.expires_at, record.expires_at),
+       record.scope, record.key, record.operation, record.fingerprint,
+       record.state, record.status, record.headers, record.body, record.finished_at
+from decision left join record on true left join claim on true`
+
+// takeOverSQL claims a key whose record has expired. It finds no row when a
+// rival was faster or a sweep removed the record.
+const takeOverSQL = `
+update idem.records
+set created_at = statement_timestamp(),
+    expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond',
+    operation = $2::text, fingerprint = $3::bytea, unfinished = 1,
+    state = null, status = null, finished_at = null, headers = null, body = null
+where id = $1::uuid and expires_at <= statement_timestamp()
+returning created_at, expires_at`
+
+// holderSQL tells whether the owner of the key ($2) is who holds the payload
+// lock ($1). Someone else does for the short moment in which another duplicate
+// of the same refused payload is being answered.
+const holderSQL = `
+with advisory as materialized (
+    select pid, (classid::bigint << 32) | objid::bigint as number
+    from pg_locks
+    where locktype = 'advisory' and objsubid = 1 and granted and mode = 'ExclusiveLock'
+      and database = (select oid from pg_database where datname = current_database())
+)
+select case
+    when key.pid is null or payload.pid is null then 'gone'
+    when key.pid = payload.pid then 'same'
+    else 'other'
+end
+from (select 1) as one
+left join advisory as key on key.number = $2::bigint
+left join advisory as payload on payload.number = $1::bigint`
+
+// awaitSQL waits until nobody holds the payload lock, at most $1 milliseconds.
+// The lock it gets is shared and ends with the statement.
+const awaitSQL = `
+with timeout as materialized (select set_config('lock_timeout', $1::text, true))
+select pg_advisory_xact_lock_shared($2::bigint) from timeout`
+
+// finishSQL turns the claim into a record. It travels with COMMIT, so it must
+// fail when the transaction does not hold the claim (a mutation that sent its
+// own ROLLBACK): the cast then raises 22P02 and COMMIT is not run.
+const finishSQL = `
+with finished as (
+    update idem.records
+    set unfinished = null, state = $2::text, status = $3::smallint,
+        headers = $4::text::jsonb, body = $5::bytea, finished_at = clock_timestamp()
+    where id = $1::uuid and unfinished is not null
+    returning finished_at
+)
+select case count(*) when 1 then min(finished_at)
+    else ('this transaction holds no claim: ' || count(*)::text)::timestamptz end
+from finished`
+
+// claimGone is the SQLSTATE that finishSQL raises when there is no claim:
+// invalid_datetime_format.
+const claimGone = "22007"
+
+const lookupSQL = `
+select created_at, expires_at, scope, key, operation, fingerprint, state, status, headers, body, finished_at
+from idem.records
+where id = $1::uuid and expires_at > statement_timestamp() and unfinished is null`
+
+const sweepSQL = `
+delete from idem.records
+where id = any (array(
+    select id from idem.records
+    where expires_at <= statement_timestamp() and unfinished is null
+    order by expires_at
+    limit $1::bigint
+    for update skip locked))`
+
+// barrierSQL commits a WAL record of its own, and so returns only when the
+// synchronous standbys have all that was committed before it.
+const barrierSQL = `select pg_logical_emit_message(true, 'idem.settle', '')`
