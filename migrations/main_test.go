@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/internal/localpg"
 )
 
 // serverURL is a Postgres on which the tests may create databases and roles.
@@ -20,12 +22,21 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	serverURL = os.Getenv("IDEM_TEST_DATABASE_URL")
-	if serverURL == "" {
-		fmt.Fprintln(os.Stderr, "no database")
+	server, err := localpg.Start(context.Background(), localpg.Options{
+		URLVariable: "IDEM_TEST_DATABASE_URL",
+		Volatile:    true,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	serverURL = server.URL
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 var databases atomic.Int64

@@ -49,6 +49,7 @@ func TestAClaimWithoutAnOutcomeCannotCommit(t *testing.T) {
 
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
+	defer tx.Rollback(t.Context())
 	for _, sql := range []string{claim.insert(), "insert into effects values (1)"} {
 		_, err = tx.Exec(t.Context(), sql)
 		must(t, err)
