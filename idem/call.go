@@ -51,12 +51,19 @@ func (s *Store) newCall(ctx context.Context, request Request) (*call, error) {
 
 // newKeylessCall is for a mutation without a key. Its identity is random: it
 // only serves DerivedKey.
-func (s *Store) newKeylessCall(ctx context.Context, operation string) *call {
+func (s *Store) newKeylessCall(ctx context.Context, request Request) (*call, error) {
 	c := &call{start: time.Now(), pool: s.pool, outer: callFrom(ctx)}
-	c.seen.Operation = operation
-	c.request.AttemptsMax = s.config.AttemptsMax
+	c.seen.Operation = request.Operation
+	if request.Key != "" {
+		return c, &InvalidRequestError{Field: "Key", Reason: "is set: use Do"}
+	}
+	if err := request.validateAttemptsMax(); err != nil {
+		return c, err
+	}
+	setDefault(&request.AttemptsMax, s.config.AttemptsMax)
+	c.request.AttemptsMax = request.AttemptsMax
 	_, _ = rand.Read(c.id[:]) // never fails, says crypto/rand
-	return c
+	return c, nil
 }
 
 type callKey struct{}

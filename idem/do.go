@@ -60,10 +60,14 @@ func (s *Store) Do(ctx context.Context, request Request, mutation Mutation) (Res
 // DoWithoutKey runs mutation in a transaction of its own with the same endings
 // and guards as [Store.Do], but with no key and no record: every call runs it.
 // An unanswered COMMIT cannot be settled and is [OutcomeUnknownError] at once.
-// operation is for the Observer.
-func (s *Store) DoWithoutKey(ctx context.Context, operation string, mutation Mutation) (Result, error) {
-	c := s.newKeylessCall(ctx, operation)
+// Of request only AttemptsMax and Operation, which is for the Observer, are
+// used. A request with a Key is refused.
+func (s *Store) DoWithoutKey(ctx context.Context, request Request, mutation Mutation) (Result, error) {
+	c, err := s.newKeylessCall(ctx, request)
 	return s.observed(ctx, c, func() (Result, error) {
+		if err != nil {
+			return Result{}, err
+		}
 		return s.run(ctx, c, s.obtainWithoutKey, mutation)
 	})
 }

@@ -65,7 +65,12 @@ func (r Request) validate() error {
 		return &InvalidRequestError{Field: "Fingerprint", Reason: "is not set: use idem.NewFingerprint over what the request asks for"}
 	case r.TTL != 0 && r.TTL < time.Millisecond:
 		return &InvalidRequestError{Field: "TTL", Reason: fmt.Sprintf("is %v: at least 1ms, or 0 for the Store's default", r.TTL)}
-	case r.AttemptsMax < 0:
+	}
+	return r.validateAttemptsMax()
+}
+
+func (r Request) validateAttemptsMax() error {
+	if r.AttemptsMax < 0 {
 		return &InvalidRequestError{Field: "AttemptsMax", Reason: fmt.Sprintf("is %d: at least 1, or 0 for the Store's default", r.AttemptsMax)}
 	}
 	return nil

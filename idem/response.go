@@ -94,6 +94,7 @@ func encodeHeader(header http.Header) (string, error) {
 		if !isToken(name) {
 			return "", &InvalidResponseError{Field: "Header", Reason: fmt.Sprintf("has the name %q, which is not an RFC 9110 token", name)}
 		}
+		characters[name] = make([]string, 0, len(values)) // a name without values is kept, too
 		for _, value := range values {
 			s, ok := widen(value)
 			if !ok {
