@@ -69,7 +69,8 @@ func classifySQLSTATE(err *pgconn.PgError) class {
 // Nothing is lost by trying again.
 func Retryable(err error) bool {
 	var outcomeUnknown *OutcomeUnknownError
-	if errors.As(err, &outcomeUnknown) || errors.Is(err, ErrInFlight) || errors.Is(err, errPoolExhausted) {
+	if errors.As(err, &outcomeUnknown) || errors.Is(err, ErrInFlight) ||
+		errors.Is(err, errPoolExhausted) || errors.Is(err, errNotCommitted) {
 		return true
 	}
 	var pgErr *pgconn.PgError
