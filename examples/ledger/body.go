@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// body reads the members of a JSON object by name. The first error sticks, and
+// end returns it. It is stricter than encoding/json on its own: names are
+// matched by case, a duplicate or unknown name is refused, and an integer is
+// written in digits.
+type body struct {
+	members map[string]json.RawMessage
+	err     error
+}
+
+func readBody(raw []byte) *body {
+	b := &body{}
+	var syntax *json.SyntaxError
+	if !utf8.Valid(raw) {
+		b.err = invalid("body", "must be UTF-8")
+	} else if err := json.Unmarshal(raw, &b.members); errors.As(err, &syntax) {
+		b.err = invalid("body", "must be one JSON object: %v at byte %d", err, syntax.Offset)
+	} else if err != nil || b.members == nil {
+		b.err = invalid("body", "must be one JSON object")
+	} else {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.UseNumber()
+		b.err = refuseDuplicates(decoder)
+	}
+	return b
+}
+
+// refuseDuplicates walks the next value, which is known to be well formed.
+func refuseDuplicates(decoder *json.Decoder) error {
+	token, err := decoder.Token()
+	delim, nested := token.(json.Delim)
+	if err != nil || !nested {
+		return err
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		if delim == '{' {
+			token, err := decoder.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := token.(string)
+			if seen[name] {
+				return invalid(name, "is given twice")
+			}
+			seen[name] = true
+		}
+		if err := refuseDuplicates(decoder); err != nil {
+			return err
+		}
+	}
+	_, err = decoder.Token() // the closing one
+	return err
+}
+
+// take removes a member. A null counts as absent.
+func (b *body) take(name string) (value json.RawMessage, present bool) {
+	value, present = b.members[name]
+	delete(b.members, name)
+	return value, present && string(value) != "null"
+}
+
+func (b *body) fail(name, reason string) {
+	if b.err == nil {
+		b.err = invalid(name, "%s", reason)
+	}
+}
+
+// optionalText returns nil for an absent member.
+func (b *body) optionalText(name string) *string {
+	value, present := b.take(name)
+	if !present {
+		return nil
+	}
+	var text string
+	if json.Unmarshal(value, &text) != nil {
+		b.fail(name, "must be a string")
+	} else if strings.ContainsRune(text, 0) {
+		b.fail(name, "must not contain U+0000") // PostgreSQL cannot store it
+	}
+	return &text
+}
+
+func (b *body) text(name string) string {
+	text := b.optionalText(name)
+	if text == nil {
+		b.fail(name, "is required")
+		return ""
+	}
+	return *text
+}
+
+func (b *body) integer(name string) int64 {
+	value, present := b.take(name)
+	if !present {
+		b.fail(name, "is required")
+	}
+	return b.parseInteger(name, value)
+}
+
+// integerOrNull returns nil for null, and 0 for an absent member.
+func (b *body) integerOrNull(name string) *int64 {
+	_, given := b.members[name]
+	value, present := b.take(name)
+	var number int64
+	switch {
+	case present:
+		number = b.parseInteger(name, value)
+	case given:
+		return nil
+	}
+	return &number
+}
+
+func (b *body) parseInteger(name string, value json.RawMessage) int64 {
+	number, err := strconv.ParseInt(string(value), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		b.fail(name, "is out of range")
+	case err != nil:
+		b.fail(name, "must be an integer: a JSON number of digits only")
+	}
+	return number
+}
+
+// object returns nil for an absent member.
+func (b *body) object(name string) json.RawMessage {
+	value, present := b.take(name)
+	if !present {
+		return nil
+	}
+	if value[0] != '{' {
+		b.fail(name, "must be an object")
+	}
+	return value
+}
+
+// end returns the first error. A member that was not taken is one.
+func (b *body) end() error {
+	for _, name := range slices.Sorted(maps.Keys(b.members)) {
+		b.fail(name, "is not a field of this request")
+	}
+	return b.err
+}

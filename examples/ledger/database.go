@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/idempg/idempg/internal/localpg"
+	"github.com/idempg/idempg/migrations"
+)
+
+const (
+	connectTimeout  = 10 * time.Second
+	connectionsMax  = 16 // unless DATABASE_URL has pool_max_conns
+	versionTable    = "ledger_goose_version"
+	ownDatabaseName = "its own throwaway Postgres"
+)
+
+//go:embed sql/migrations/*.sql
+var embedded embed.FS
+
+// database is the pool, and the server behind it if it is the service's own.
+type database struct {
+	pool   *pgxpool.Pool
+	server *localpg.Server
+}
+
+// openDatabase connects to the database at url, or to one of its own, and
+// migrates it.
+func openDatabase(ctx context.Context, url string) (_ *database, err error) {
+	d := &database{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	name := "DATABASE_URL"
+	if url == "" {
+		name = ownDatabaseName
+		if d.server, err = localpg.Start(ctx, localpg.Options{}); err != nil {
+			return nil, fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", err)
+		}
+		url = d.server.URL
+	}
+	if d.pool, err = connect(ctx, url); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := migrate(ctx, d.pool); err != nil {
+		return nil, fmt.Errorf("%s: migrate: %w", name, err)
+	}
+	return d, nil
+}
+
+// close returns when no connection is in use, and removes a server of its own.
+func (d *database) close() error {
+	if d.pool != nil {
+		d.pool.Close()
+	}
+	if d.server != nil {
+		return d.server.Stop()
+	}
+	return nil
+}
+
+func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = connectionsMax
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// migrate brings the tables of idem and those of the ledger up to date. Each
+// has a version table of its own, so neither minds the other's numbers.
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := migrations.Up(ctx, pool); err != nil {
+		return err
+	}
+	files, err := fs.Sub(embedded, "sql/migrations")
+	if err != nil {
+		return err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = provider.Up(ctx)
+	return err
+}

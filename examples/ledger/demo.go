@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	demoKey      = "acme-demo-key"
+	demoCurrency = "EUR"
+)
+
+// demoAccounts are the two accounts that the printed lines use. The bank's may
+// go below zero without end: that is where money comes from.
+var demoAccounts = []struct {
+	id        string
+	unbounded bool
+}{{"bank", true}, {"alice", false}}
+
+// openDemoAccounts opens the demo accounts on a database of its own.
+func openDemoAccounts(ctx context.Context, pool *pgxpool.Pool, tenant string) error {
+	for _, account := range demoAccounts {
+		request := NewAccount{ID: &account.id, Currency: demoCurrency, MinBalance: new(int64)}
+		if account.unbounded {
+			request.MinBalance = nil
+		}
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, err := newLedger(tenant, tx).OpenAccount(ctx, request)
+			return err
+		})
+		if err != nil && !errors.Is(err, errAccountExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+// printDemo prints lines to paste into a shell. A key that is not public stays
+// out of them.
+func printDemo(w io.Writer, url string, config Config) {
+	key := demoKey
+	if !config.DemoKeys {
+		key = "$LEDGER_API_KEY"
+		fmt.Fprintf(w, "\nSet the key of tenant %s first: LEDGER_API_KEY=...\n", config.DemoTenant)
+	}
+	run := rand.Text()[:8] // a new start on an old database makes a new transfer
+	post := func(path, idempotencyKey, body string) {
+		fmt.Fprintf(w, `curl -sS -i -w '\n' %s%s -H "Authorization: Bearer %s" -H 'Content-Type: application/json' -H 'Idempotency-Key: %s' -d '%s'`+"\n",
+			url, path, key, idempotencyKey, body)
+	}
+	if config.DatabaseURL != "" {
+		fmt.Fprint(w, "\nTwo accounts, once:\n\n")
+		for _, account := range demoAccounts {
+			minBalance := "0"
+			if account.unbounded {
+				minBalance = "null"
+			}
+			post("/v1/accounts", "open-"+account.id+"-"+run,
+				fmt.Sprintf(`{"id":"%s","currency":"%s","min_balance":%s}`, account.id, demoCurrency, minBalance))
+		}
+	}
+	fmt.Fprint(w, "\nA transfer, its replay, and the same key for another amount:\n\n")
+	for _, amount := range []int{2500, 2500, 9900} {
+		post("/v1/transfers", "demo-"+run,
+			fmt.Sprintf(`{"from":"bank","to":"alice","amount":%d,"currency":"%s"}`, amount, demoCurrency))
+	}
+	fmt.Fprintln(w)
+}

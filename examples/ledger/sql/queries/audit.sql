@@ -1,0 +1,24 @@
+-- name: Audit :one
+-- One statement is one snapshot: it may run beside traffic.
+with account_sums as (
+    select a.currency, a.balance, a.version, count(e.version) as entries,
+           coalesce(sum(e.amount), 0) as total, coalesce(max(e.version), 0) as last_version
+    from ledger.accounts a
+    left join ledger.entries e on e.tenant = a.tenant and e.account_id = a.id
+    where a.tenant = @tenant
+    group by a.tenant, a.id
+), transfer_sums as (
+    select count(e.version) as entries, coalesce(sum(e.amount), 0) as total
+    from ledger.transfers t
+    left join ledger.entries e on e.tenant = t.tenant and e.transfer_id = t.id
+    where t.tenant = @tenant
+    group by t.tenant, t.id
+), currency_sums as (
+    select currency, sum(total) as total from account_sums group by currency
+)
+select (select count(*) from account_sums) as accounts,
+       (select count(*) from transfer_sums) as transfers,
+       (select coalesce(jsonb_object_agg(currency, total), '{}') from currency_sums)::jsonb as sum_by_currency,
+       (select count(*) from account_sums
+        where balance <> total or version <> entries or version <> last_version) as balance_mismatches,
+       (select count(*) from transfer_sums where entries <> 2 or total <> 0) as unbalanced_transfers;
