@@ -98,7 +98,7 @@ func initCluster(ctx context.Context, account account, bin, dir, data, password 
 	command.Dir = dir
 	account.apply(command)
 	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, output)
+		return fmt.Errorf("initdb: %w\n%s", cmp.Or(context.Cause(ctx), err), output)
 	}
 	return os.Remove(secret)
 }

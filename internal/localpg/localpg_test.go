@@ -184,7 +184,10 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 		server, err := Start(t.Context(), Options{Volatile: true, NoDocker: true, StartWait: wait})
 		if err == nil {
 			err = server.Stop()
-		} else if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "killed") {
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+		}
+		if err != nil {
 			t.Errorf("StartWait %v: %v", wait, err)
 		}
 		expectEmpty(t, os.TempDir())
@@ -255,7 +258,7 @@ func TestAnOrdinaryUserCanStart(t *testing.T) {
 func TestTheContainerGoesWithStop(t *testing.T) {
 	t.Parallel()
 	image := os.Getenv("IDEM_TEST_IMAGE")
-	if image == "" {
+	if image == "" || image == "none" {
 		t.Skip("IDEM_TEST_IMAGE names no image")
 	}
 	server, err := startContainer(t.Context(), Options{Image: image, Settings: map[string]string{"max_connections": "37"}})
