@@ -1,0 +1,45 @@
+// Package fibermw mounts idem in Fiber: a request with an Idempotency-Key runs
+// its handler exactly once, in one Postgres transaction with the record that
+// answers every retry.
+//
+//	app.Post("/transfers", fibermw.Handle(config, func(c *fiber.Ctx, tx pgx.Tx) error {
+//		// Write on tx and answer as always.
+//		return c.Status(fiber.StatusCreated).JSON(transfer)
+//	}))
+//
+// [New] is the middleware for a group or an app; its handlers take the
+// transaction from [Tx]. [Handle] wraps one handler, gives it the transaction
+// as an argument, and can run it again after a serialization failure.
+//
+// # How a handler ends
+//
+// The status of the answer decides, see [JudgeByStatus]: 2xx and 3xx commit; a
+// 4xx is a refusal, which undoes the writes and is recorded, except for those
+// that ask for the same request again; 5xx, errors that render as 5xx, and
+// panics undo everything and free the key. An error is rendered by the app's
+// ErrorHandler inside the unit, so that fiber.NewError(422) and c.Status(422)
+// end the same. When the unit is aborted, the error goes on to the outer
+// middleware as if this package were not there, and Fiber renders it again: the
+// ErrorHandler must not count on running once.
+//
+// No answer leaves before COMMIT is acknowledged. When COMMIT fails, what the
+// handler rendered is wiped.
+//
+// # Database errors
+//
+// An error that wraps one of pgx is not given to the app's ErrorHandler, for
+// Fiber's default one sends its text to the client. If it also wraps a
+// *fiber.Error, that one alone is used; if not, the answer is a [Problem] of
+// this package. Map the database errors you expect in the handler. A message
+// that formats a database error with %v instead of wrapping it is beyond
+// recognition, and so is a panic that the recover middleware turns into one.
+//
+// # What to mind when mounting
+//
+// Mount cors, requestid, limiter, compress, etag and recover outside (before)
+// this middleware, so that they treat replays like first answers. Inside they
+// do no harm: what they set is never stored where it belongs to one request
+// only, see [Config].HeadersNeverStored, and Accept-Encoding is hidden from the
+// handler, so that a record is never compressed. Mounted twice on one request,
+// the outer one acts.
+package fibermw
