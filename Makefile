@@ -1,0 +1,66 @@
+# What there is to do in this repository. CI calls these targets and no others.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+MODULES    := . integration examples/ledger
+TEST_FLAGS ?=
+GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS) ./...
+# What the container run uses: the oldest and the newest Postgres we have images for.
+POSTGRES_VERSIONS ?= 15 18
+
+# each runs a command in every module, goes on after a failure, and then fails.
+each = status=0; for module in $(MODULES); do \
+		echo "== $$module: $(1)"; (cd $$module && $(1)) || status=1; \
+	done; exit $$status
+
+# The path of a tool pinned in tools/go.mod, built on first use.
+tool = $$(cd $(CURDIR)/tools && GOWORK=off go tool -n $(1))
+
+.PHONY: help
+help: ## Show this help.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Run every test of every module, on a Postgres that the tests start themselves.
+	@$(call each,$(GO_TEST))
+
+.PHONY: test-container
+test-container: ## Run the integration tests on container images of the oldest and newest Postgres.
+	integration/image/build.sh $(POSTGRES_VERSIONS)
+	@status=0; for version in $(POSTGRES_VERSIONS); do \
+		echo "== integration on PostgreSQL $$version: $(GO_TEST)"; \
+		(cd integration && IDEM_TEST_IMAGE=idempg/postgres:$$version $(GO_TEST)) || status=1; \
+	done; exit $$status
+
+.PHONY: example
+example: ## Run the example service on a throwaway database.
+	go run ./examples/ledger
+
+.PHONY: fmt
+fmt: ## Format the code with gofumpt.
+	@lint="$(call tool,golangci-lint)"; "$$lint" fmt
+
+.PHONY: lint
+lint: ## Check style and the borders between packages (.golangci.yml).
+	@export PATH="$$(dirname "$(call tool,golangci-lint)"):$$PATH"; $(call each,golangci-lint run ./...)
+
+.PHONY: vet
+vet: ## Run go vet in every module.
+	@$(call each,go vet ./...)
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what users import.
+	@scanner="$(call tool,govulncheck)"; tools/vuln.sh "$$scanner" . examples/ledger
+
+.PHONY: generate
+generate: ## Write the generated code again.
+	cd examples/ledger && go generate ./...
+
+.PHONY: generate-check
+generate-check: ## Fail when the generated code is not what "make generate" writes.
+	@sqlc="$(call tool,sqlc)"; cd examples/ledger; "$$sqlc" diff && echo "the generated code is up to date"
+
+.PHONY: consumer-check
+consumer-check: ## Fail when importing package idem brings more than pgx along.
+	@tools/consumer.sh
