@@ -5,9 +5,10 @@ SHELL       := bash
 
 MODULES    := . integration examples/ledger
 TEST_FLAGS ?=
-GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS) ./...
+GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS)
 # What the container run uses: the oldest and the newest Postgres we have images for.
 POSTGRES_VERSIONS ?= 15 18
+CONTAINER_TESTS   := ./integration/... ./internal/localpg
 
 # each runs a command in every module, goes on after a failure, and then fails.
 each = status=0; for module in $(MODULES); do \
@@ -23,14 +24,14 @@ help: ## Show this help.
 
 .PHONY: test
 test: ## Run every test of every module, on a Postgres that the tests start themselves.
-	@$(call each,$(GO_TEST))
+	@$(call each,$(GO_TEST) ./...)
 
 .PHONY: test-container
-test-container: ## Run the integration tests on container images of the oldest and newest Postgres.
+test-container: ## Run the tests that need containers, on the oldest and the newest Postgres.
 	integration/image/build.sh $(POSTGRES_VERSIONS)
 	@status=0; for version in $(POSTGRES_VERSIONS); do \
-		echo "== integration on PostgreSQL $$version: $(GO_TEST)"; \
-		(cd integration && IDEM_TEST_IMAGE=idempg/postgres:$$version $(GO_TEST)) || status=1; \
+		echo "== PostgreSQL $$version: $(GO_TEST) $(CONTAINER_TESTS)"; \
+		IDEM_TEST_IMAGE=idempg/postgres:$$version $(GO_TEST) $(CONTAINER_TESTS) || status=1; \
 	done; exit $$status
 
 .PHONY: example
