@@ -161,7 +161,8 @@ func (c *call) judge(ctx context.Context, tx pgx.Tx, l *look) (Result, error) {
 // refused at this moment, whose payload lock is in the way.
 func (c *call) judgeHolder(ctx context.Context, tx pgx.Tx) error {
 	var holder string
-	err := tx.QueryRow(ctx, holderSQL, c.payloadLock, c.id.keyLock()).Scan(&holder)
+	recordID := pgtype.UUID{Bytes: c.id.recordID(), Valid: true}
+	err := tx.QueryRow(ctx, holderSQL, c.payloadLock, c.id.keyLock(), recordID).Scan(&holder)
 	switch {
 	case err != nil:
 		return err

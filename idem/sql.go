@@ -50,7 +50,8 @@ returning created_at, expires_at`
 
 // holderSQL tells whether the owner of the key ($2) is who holds the payload
 // lock ($1). Someone else does for the short moment in which another duplicate
-// of the same refused payload is being answered.
+// of the same refused payload is being answered. When the record ($3) has
+// appeared since the claim looked, the holder no longer matters.
 const holderSQL = `
 with advisory as materialized (
     select pid, (classid::bigint << 32) | objid::bigint as number
@@ -59,7 +60,8 @@ with advisory as materialized (
       and database = (select oid from pg_database where datname = current_database())
 )
 select case
-    when key.pid is null or payload.pid is null then 'gone'
+    when key.pid is null or payload.pid is null
+      or exists (select from idem.records where id = $3::uuid and expires_at > statement_timestamp()) then 'gone'
     when key.pid = payload.pid then 'same'
     else 'other'
 end
@@ -70,7 +72,7 @@ left join advisory as payload on payload.number = $1::bigint`
 // awaitSQL waits until nobody holds the payload lock, at most $1 milliseconds.
 // The lock it gets is shared and ends with the statement.
 const awaitSQL = `
-with timeout as materialized (select set_config('lock_timeout', $1::text, true))
+with timeout as materialized (select set_config('lock_timeout', $1::bigint::text, true))
 select pg_advisory_xact_lock_shared($2::bigint) from timeout`
 
 // finishSQL turns the claim into a record. It travels with COMMIT, so it must

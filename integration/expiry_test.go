@@ -1,0 +1,151 @@
+package integration
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idempg/idempg/idem"
+)
+
+func (b *bench) expire(t *testing.T) {
+	t.Helper()
+	b.exec(t, "update idem.records set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
+}
+
+// An expired record counts as absent: for the same payload, for another one,
+// and for Lookup.
+func TestAnExpiredRecordIsTakenOver(t *testing.T) {
+	t.Parallel()
+	for _, level := range isolationLevels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, idem.Config{IsolationLevel: level})
+			mustDo(t, b.store, request("k"), created("k"))
+			b.expire(t)
+			_, err := b.store.Lookup(t.Context(), "acme", "k")
+			wantError(t, err, idem.ErrNotFound)
+
+			_, err = b.store.Do(t.Context(), request("k"), func() idem.Mutation { return aborting("k") }())
+			wantError(t, err, errDecline)
+			if result := mustDo(t, b.store, otherPayload("k"), created("k")); result.Replayed {
+				t.Error("an expired record answered")
+			}
+			if result := mustDo(t, b.store, otherPayload("k"), created("k")); !result.Replayed {
+				t.Error("the new record does not answer")
+			}
+			b.wantEffects(t, "k", 2)
+		})
+	}
+}
+
+func TestARejectionTakesOverAnExpiredRecord(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	mustDo(t, b.store, request("k"), created("k"))
+	b.expire(t)
+	for range 2 {
+		if result := mustDo(t, b.store, request("k"), rejecting("k")); result.State != idem.StateRejected {
+			t.Errorf("got %+v, want a rejection", result)
+		}
+	}
+	b.wantEffects(t, "k", 1)
+}
+
+// Bursts on an expired key, beside a sweeper that wants the same row.
+func TestAnExpiredKeyIsTakenOverOnce(t *testing.T) {
+	t.Parallel()
+	for _, level := range isolationLevels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, idem.Config{IsolationLevel: level, ClaimWait: 30 * time.Second}, maxConns(10))
+			for round := range 5 {
+				key := fmt.Sprint("k", round)
+				mustDo(t, b.store, request(key), created(key))
+				b.expire(t)
+				var sweeper sync.WaitGroup
+				sweeper.Go(func() {
+					if _, err := b.store.Sweep(t.Context(), idem.SweepOptions{BatchRows: 1}); err != nil && sqlstate(err) != "40001" {
+						t.Errorf("sweep: %v", err)
+					}
+				})
+				for _, o := range burst([]*idem.Store{b.store}, 20, request(key), created(key)) {
+					if o.err != nil {
+						t.Errorf("a duplicate got %v", o.err)
+					}
+				}
+				sweeper.Wait()
+				b.wantEffects(t, key, 2)
+			}
+		})
+	}
+}
+
+func TestSweepForgetsWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	for i := range 25 {
+		key := fmt.Sprint("old", i)
+		mustDo(t, b.store, request(key), created(key))
+	}
+	b.expire(t)
+	mustDo(t, b.store, request("young"), created("young"))
+
+	result, err := b.store.Sweep(t.Context(), idem.SweepOptions{BatchRows: 10, BatchesMax: 2})
+	if err != nil || result != (idem.SweepResult{Records: 20, Batches: 2, More: true}) {
+		t.Errorf("first sweep: %+v, %v", result, err)
+	}
+	result, err = b.store.Sweep(t.Context(), idem.SweepOptions{})
+	if err != nil || result != (idem.SweepResult{Records: 5, Batches: 1}) {
+		t.Errorf("second sweep: %+v, %v", result, err)
+	}
+	if result := mustDo(t, b.store, request("young"), created("young")); !result.Replayed {
+		t.Error("a live record was swept")
+	}
+	for _, o := range []idem.SweepOptions{{BatchRows: -1}, {BatchesMax: -1}} {
+		if _, err := b.store.Sweep(t.Context(), o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
+
+// Two sweepers share the work; neither waits for a key that is being taken over.
+func TestSweepersSkipWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	for i := range 50 {
+		key := fmt.Sprint("k", i)
+		mustDo(t, b.store, request(key), created(key))
+	}
+	b.expire(t)
+	owner := hold()
+	done := goDo(t.Context(), b.store, request("k0"), owner.mutation(created("k0")))
+	<-owner.entered
+	var total int64
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			result, err := b.store.Sweep(t.Context(), idem.SweepOptions{BatchRows: 5})
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			total += result.Records
+			mu.Unlock()
+		})
+	}
+	group.Wait()
+	close(owner.leave)
+	if o := <-done; o.err != nil || o.result.Replayed {
+		t.Errorf("the take-over ended with %+v, %v", o.result, o.err)
+	}
+	result, err := b.store.Sweep(t.Context(), idem.SweepOptions{})
+	if err != nil || total+result.Records != 49 {
+		t.Errorf("%d and %d records swept, want 49 together: %v", total, result.Records, err)
+	}
+	if result := mustDo(t, b.store, request("k0"), created("k0")); !result.Replayed {
+		t.Error("the record taken over is gone")
+	}
+}
