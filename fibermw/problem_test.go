@@ -1,6 +1,7 @@
 package fibermw
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofiber/fiber/v2/log"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idempg/idempg/idem"
@@ -73,5 +75,22 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 		if p := testMiddleware(nil).problem(code, "", nil); p.Status == 0 || p.Title == "" {
 			t.Errorf("the problem %s has no status or no title", code)
 		}
+	}
+}
+
+// Goal: an operator finds the cause of a 5xx, and no line for what clients do
+// wrong. Not parallel: Fiber's log is one for the process.
+func TestSendProblemLogsTheCauseOfA5xx(t *testing.T) {
+	var out bytes.Buffer
+	log.SetOutput(&out)
+	defer log.SetOutput(os.Stderr)
+	m := testMiddleware(nil)
+	for _, err := range []error{idem.ErrInFlight, idem.ErrKeyReused, errors.New("the cause")} {
+		if err := SendProblem(newCtx(t), m.problemOf(err)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "internal-error: the cause") {
+		t.Errorf("logged %q", got)
 	}
 }

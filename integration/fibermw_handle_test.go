@@ -50,7 +50,7 @@ func TestFiberHandleRunsAgainFromACleanStart(t *testing.T) {
 			c.Locals("inner", "set")
 			c.Response().Header.Add("X-Inner", "set")
 			c.Cookie(&fiber.Cookie{Name: "a", Value: "b"})
-			if s.runs.Load() == 0 {
+			if s.runs.Load() == 0 && !atCommit { // the first run must reach COMMIT then
 				fibermw.End(c, fibermw.Abort)
 				c.Status(fiber.StatusConflict)
 			}
@@ -59,17 +59,6 @@ func TestFiberHandleRunsAgainFromACleanStart(t *testing.T) {
 			}
 			return s.sell(c, tx, "item")
 		}))
-		if atCommit { // the first run must reach COMMIT
-			app = quietApp()
-			app.Post("/", fibermw.Handle(s.config, func(c *fiber.Ctx, tx pgx.Tx) error {
-				c.Response().Header.Add("X-Inner", "set")
-				c.Append("Set-Cookie", "a=b")
-				if _, err := c.Status(fiber.StatusOK).WriteString("body"); err != nil {
-					return err
-				}
-				return s.sell(c, tx, "item")
-			}))
-		}
 		got := direct(app)(t, post("/", "key", ""))
 		if got.status != http.StatusOK || got.body != "body" || len(got.header["X-Inner"]) != 1 || len(got.header["Set-Cookie"]) != 1 {
 			t.Errorf("at COMMIT: %v: answer %v", atCommit, got)
