@@ -100,6 +100,8 @@ build() {
         --change 'EXPOSE 5432' \
         - "$tag" >/dev/null
     clean_up
+    # The image that this one replaces has lost its tag.
+    docker image prune --force --filter label=idempg.recipe >/dev/null
     docker run --rm "$tag" postgres --version
 }
 
