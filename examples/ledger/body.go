@@ -22,19 +22,29 @@ type body struct {
 
 func readBody(raw []byte) *body {
 	b := &body{}
-	var syntax *json.SyntaxError
-	if !utf8.Valid(raw) {
+	switch {
+	case len(raw) > bodyBytesMax:
+		b.err = invalid("body", "must have at most %d bytes", bodyBytesMax)
+	case !utf8.Valid(raw):
 		b.err = invalid("body", "must be UTF-8")
-	} else if err := json.Unmarshal(raw, &b.members); errors.As(err, &syntax) {
-		b.err = invalid("body", "must be one JSON object: %v at byte %d", err, syntax.Offset)
-	} else if err != nil || b.members == nil {
-		b.err = invalid("body", "must be one JSON object")
-	} else {
-		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber()
-		b.err = refuseDuplicates(decoder)
+	default:
+		b.err = b.parse(raw)
 	}
 	return b
+}
+
+func (b *body) parse(raw []byte) error {
+	err := json.Unmarshal(raw, &b.members)
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return invalid("body", "must be one JSON object: %v at byte %d", err, syntax.Offset)
+	case err != nil || b.members == nil: // an array, a string, null
+		return invalid("body", "must be one JSON object")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	return refuseDuplicates(decoder)
 }
 
 // refuseDuplicates walks the next value, which is known to be well formed.

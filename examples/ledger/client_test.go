@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
@@ -50,10 +51,13 @@ func (c client) as(apiKey string) client {
 func newService(t *testing.T) (client, *pgxpool.Pool) {
 	t.Helper()
 	url, pool := newDatabase(t)
-	return serve(t, url), pool
+	app, reruns := newTestApp(t, url)
+	c := serveApp(t, app)
+	c.reruns = reruns
+	return c, pool
 }
 
-func serve(t *testing.T, databaseURL string) client {
+func newTestApp(t *testing.T, databaseURL string) (*fiber.App, *atomic.Int64) {
 	t.Helper()
 	pool, err := connect(t.Context(), databaseURL)
 	must(t, err)
@@ -63,18 +67,20 @@ func serve(t *testing.T, databaseURL string) client {
 	must(t, err)
 	keys, _, err := parseAPIKeys(defaultKeys)
 	must(t, err)
+	return newApp(pool, store, keys), &reruns.Int64
+}
+
+func serveApp(t *testing.T, app *fiber.App) client {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	app := newApp(pool, store, keys)
 	served := make(chan error, 1)
 	go func() { served <- app.Listener(listener) }()
 	t.Cleanup(func() {
 		must(t, app.ShutdownWithTimeout(stateWaitMax))
 		must(t, <-served)
 	})
-	c := newClient(t, "http://"+listener.Addr().String())
-	c.reruns = &reruns.Int64
-	return c
+	return newClient(t, "http://"+listener.Addr().String())
 }
 
 // rerunCounter counts mutations that a conflict made run again.

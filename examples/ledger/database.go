@@ -98,21 +98,28 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	files, err := fs.Sub(embedded, "sql/migrations")
+	provider, done, err := newProvider(pool)
 	if err != nil {
 		return err
+	}
+	defer done()
+	_, err = provider.Up(ctx)
+	return err
+}
+
+// newProvider returns the migrations of the ledger. The caller calls done in
+// the end.
+func newProvider(pool *pgxpool.Pool) (provider *goose.Provider, done func(), err error) {
+	files, err := fs.Sub(embedded, "sql/migrations")
+	if err != nil {
+		return nil, nil, err
 	}
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	db := stdlib.OpenDBFromPool(pool)
-	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+	provider, err = goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
-	if err != nil {
-		return err
-	}
-	_, err = provider.Up(ctx)
-	return err
+	return provider, func() { _ = db.Close() }, err // the pool stays open
 }

@@ -22,6 +22,7 @@ import (
 
 const (
 	bodyBytesMax   = 64 << 10
+	readBytesMax   = 1 << 20          // above it the connection is cut off, and the answer may be lost
 	readTimeout    = 10 * time.Second // of a request's bytes
 	idleTimeout    = time.Minute
 	requestTimeout = 15 * time.Second // of its work; COMMIT has its own
@@ -43,7 +44,7 @@ func newApp(pool *pgxpool.Pool, store *idem.Store, keys apiKeys) *fiber.App {
 	}
 
 	app := fiber.New(fiber.Config{
-		BodyLimit: bodyBytesMax, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		BodyLimit: readBytesMax, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		CaseSensitive: true, StrictRouting: true,
 		ErrorHandler: renderError, DisableStartupMessage: true,
 	})

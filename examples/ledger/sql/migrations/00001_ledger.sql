@@ -68,8 +68,9 @@ create table ledger.entries (
 -- +goose StatementBegin
 create function ledger.check_transfer() returns trigger language plpgsql as $$
 declare
-    checked_id uuid := case tg_table_name when 'transfers' then to_jsonb(new) ->> 'id' else to_jsonb(new) ->> 'transfer_id' end;
+    checked_id uuid;
 begin
+    if tg_table_name = 'transfers' then checked_id := new.id; else checked_id := new.transfer_id; end if;
     if (select count(*) <> 2 or sum(e.amount) <> 0
             or count(*) filter (where e.account_id = t.from_account and e.amount = -t.amount) <> 1
             or count(*) filter (where e.account_id = t.to_account and e.amount = t.amount) <> 1
