@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -138,37 +139,45 @@ func await(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 	}
 }
 
-// lockAccount locks the row of an account from a connection of its own, so
-// that a transfer gets stuck between its claim and its writes.
-func lockAccount(t *testing.T, pool *pgxpool.Pool, tenant, id string) (unlock func()) {
+// holdTransfers are the two ways to stop a transfer in the middle.
+var holdTransfers = map[string]func(*testing.T, *pgxpool.Pool) (release func()){
+	"between claim and writes": func(t *testing.T, pool *pgxpool.Pool) func() {
+		return hold(t, pool, "select from ledger.accounts where tenant = 'acme' and id = 'alice' for update")
+	},
+	// Everything is written, the record too, and COMMIT has been sent.
+	"in COMMIT": func(t *testing.T, pool *pgxpool.Pool) func() {
+		_, err := pool.Exec(t.Context(), `
+			create function hold() returns trigger language plpgsql as
+				'begin perform pg_advisory_xact_lock_shared(1); return null; end';
+			create constraint trigger hold after insert on ledger.entries
+				deferrable initially deferred for each row execute function hold()`)
+		must(t, err)
+		return hold(t, pool, "select pg_advisory_xact_lock(1)")
+	},
+}
+
+// hold keeps the locks that sql takes, on a connection of its own.
+func hold(t *testing.T, pool *pgxpool.Pool, sql string) (release func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	must(t, err)
-	tag, err := tx.Exec(t.Context(), "select from ledger.accounts where tenant = $1 and id = $2 for update", tenant, id)
+	tag, err := tx.Exec(t.Context(), sql)
 	must(t, err)
 	if tag.RowsAffected() != 1 {
-		t.Fatalf("there is no account %s", id)
+		t.Fatalf("%q locked %d rows, want 1", sql, tag.RowsAffected())
 	}
-	unlocked := false
-	unlock = func() {
-		if !unlocked {
-			unlocked = true
-			must(t, tx.Rollback(context.WithoutCancel(t.Context())))
-		}
-	}
-	t.Cleanup(unlock)
-	return unlock
+	release = sync.OnceFunc(func() { must(t, tx.Rollback(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(release)
+	return release
 }
 
-// awaitStuckTransfer waits for a transfer to wait for the lock of an account.
-func awaitStuckTransfer(t *testing.T, pool *pgxpool.Pool) {
+// awaitHeldTransfer waits for a transfer to wait for a lock.
+func awaitHeldTransfer(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	await(t, pool, "a transfer waits for its account", "select count(*) = 1 from ("+stuckTransfers+") as stuck")
+	await(t, pool, "a transfer waits for a lock", "select count(*) = 1 from ("+heldBackends+") as held")
 }
 
-const stuckTransfers = `
-select pid from pg_stat_activity
-where datname = current_database() and wait_event_type = 'Lock' and query like '%LockAccounts%'`
+const heldBackends = `select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
 
 // one reads a single value.
 func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {

@@ -68,9 +68,9 @@ func TestAKeyInUseIsNotUsedForAnything(t *testing.T) {
 	service.open("bob", "EUR", "0")
 	key := newKey()
 
-	unlock := lockAccount(t, pool, "acme", "alice")
+	release := holdTransfers["between claim and writes"](t, pool)
 	running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
-	awaitStuckTransfer(t, pool)
+	awaitHeldTransfer(t, pool)
 	start := time.Now()
 	same := service.post("/v1/transfers", key, transferBody("bank", "alice", 700))
 	other := service.post("/v1/transfers", key, transferBody("bank", "bob", 9900))
@@ -83,7 +83,7 @@ func TestAKeyInUseIsNotUsedForAnything(t *testing.T) {
 	wantProblem(t, other, http.StatusUnprocessableEntity, "idempotency-key-reused")
 	wantProblem(t, elsewhere, http.StatusUnprocessableEntity, "idempotency-key-reused")
 
-	unlock()
+	release()
 	first := want(t, <-running, http.StatusCreated)
 	start = time.Now()
 	other = service.post("/v1/transfers", key, transferBody("bank", "bob", 9900))

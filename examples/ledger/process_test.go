@@ -83,53 +83,70 @@ func (p *process) wait() error {
 	}
 }
 
-// Goal: a crash in the middle of a transfer costs nothing and moves nothing.
-// Method: hold the transfer at the lock of its account, kill the process, and
-// send the same request to the next one, first while the old backend lives.
+// Goal: a crash in the middle of a transfer costs nothing and moves nothing
+// twice. Method: hold the transfer, kill the process, and send the same request
+// to the next one, first while the old backend lives.
 func TestATransferSurvivesKillOfTheService(t *testing.T) {
 	t.Parallel()
-	url, pool := newDatabase(t)
-	first := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
-	service := newClient(t, first.url)
-	service.open("bank", "EUR", "null")
-	service.open("alice", "EUR", "0")
-	key := newKey()
-	unlock := lockAccount(t, pool, "acme", "alice")
-	running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
-	awaitStuckTransfer(t, pool)
-	first.signal(syscall.SIGKILL)
-	if a := <-running; a.status != 0 {
-		t.Fatalf("a killed service answered %d: %s", a.status, a.body)
-	}
+	for name, hold := range holdTransfers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, pool := newDatabase(t)
+			first := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
+			service := newClient(t, first.url)
+			service.open("bank", "EUR", "null")
+			service.open("alice", "EUR", "0")
+			key := newKey()
+			release := hold(t, pool)
+			running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
+			awaitHeldTransfer(t, pool)
+			first.signal(syscall.SIGKILL)
+			if a := <-running; a.status != 0 {
+				t.Fatalf("a killed service answered %d: %s", a.status, a.body)
+			}
 
-	second := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
-	service.url = second.url
-	early := service.post("/v1/transfers", key, transferBody("bank", "alice", 700))
-	wantProblem(t, early, http.StatusConflict, "request-in-flight")
-	unlock()
-	await(t, pool, "the old backend has ended", "select not exists ("+stuckTransfers+")")
-	wantOneEffect(t, service, key)
+			second := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
+			service.url = second.url
+			early := service.post("/v1/transfers", key, transferBody("bank", "alice", 700))
+			wantProblem(t, early, http.StatusConflict, "request-in-flight")
+			release()
+			await(t, pool, "the old backend goes on", "select not exists ("+heldBackends+")")
+			wantOneEffect(t, service, key)
+		})
+	}
 }
 
+// The same, but it is the backend that dies. Before COMMIT was sent the client
+// is told to try again; afterwards the library finds out what happened.
 func TestATransferSurvivesTheEndOfItsBackend(t *testing.T) {
 	t.Parallel()
-	service, pool := newService(t)
-	service.open("bank", "EUR", "null")
-	service.open("alice", "EUR", "0")
-	key := newKey()
-	unlock := lockAccount(t, pool, "acme", "alice")
-	running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
-	awaitStuckTransfer(t, pool)
-	if !one[bool](t, pool, "select pg_terminate_backend(pid) from ("+stuckTransfers+") as stuck") {
-		t.Fatal("the backend was not terminated")
+	for name, hold := range holdTransfers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service, pool := newService(t)
+			service.open("bank", "EUR", "null")
+			service.open("alice", "EUR", "0")
+			key := newKey()
+			release := hold(t, pool)
+			running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
+			awaitHeldTransfer(t, pool)
+			if !one[bool](t, pool, "select pg_terminate_backend(pid) from ("+heldBackends+") as held") {
+				t.Fatal("the backend was not terminated")
+			}
+			if name == "in COMMIT" {
+				release()
+				want(t, <-running, http.StatusCreated)
+			} else {
+				a := <-running
+				wantProblem(t, a, http.StatusServiceUnavailable, "database-unavailable")
+				if a.header.Get("Retry-After") == "" {
+					t.Error("503 without Retry-After")
+				}
+				release()
+			}
+			wantOneEffect(t, service, key)
+		})
 	}
-	a := <-running
-	wantProblem(t, a, http.StatusServiceUnavailable, "database-unavailable")
-	if a.header.Get("Retry-After") == "" {
-		t.Error("503 without Retry-After")
-	}
-	unlock()
-	wantOneEffect(t, service, key)
 }
 
 // wantOneEffect sends the transfer of 700 until it is answered, and checks that
@@ -141,7 +158,10 @@ func wantOneEffect(t *testing.T, service client, key string) {
 	for deadline := time.Now().Add(stateWaitMax); a.status == http.StatusConflict && time.Now().Before(deadline); {
 		a = service.post("/v1/transfers", key, body)
 	}
-	wantReplay(t, service.post("/v1/transfers", key, body), want(t, a, http.StatusCreated))
+	want(t, a, http.StatusCreated)
+	if again := service.post("/v1/transfers", key, body); !again.replayed() || again.body != a.body {
+		t.Errorf("replayed %v as\n%s\nwas answered as\n%s", again.replayed(), again.body, a.body)
+	}
 	if balance := service.balance("alice"); balance != 700 {
 		t.Errorf("balance %d, want 700", balance)
 	}
@@ -155,24 +175,29 @@ func wantOneEffect(t *testing.T, service client, key string) {
 // signal, wait until nobody can connect any more, let go.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
-	url, pool := newDatabase(t)
-	p := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
-	service := newClient(t, p.url)
-	service.open("bank", "EUR", "null")
-	service.open("alice", "EUR", "0")
-	unlock := lockAccount(t, pool, "acme", "alice")
-	running := service.background("/v1/transfers", newKey(), transferBody("bank", "alice", 700))
-	awaitStuckTransfer(t, pool)
+	for name, hold := range holdTransfers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, pool := newDatabase(t)
+			p := startProcess(t, "DATABASE_URL="+url, "LEDGER_ADDR=127.0.0.1:0")
+			service := newClient(t, p.url)
+			service.open("bank", "EUR", "null")
+			service.open("alice", "EUR", "0")
+			release := hold(t, pool)
+			running := service.background("/v1/transfers", newKey(), transferBody("bank", "alice", 700))
+			awaitHeldTransfer(t, pool)
 
-	p.signal(syscall.SIGTERM)
-	awaitRefusal(t, strings.TrimPrefix(p.url, "http://"))
-	unlock()
-	want(t, <-running, http.StatusCreated)
-	if err := p.wait(); err != nil {
-		t.Errorf("the process ended with %v\n%s", err, p.stderr.String())
-	}
-	if balance := one[int64](t, pool, "select balance from ledger.accounts where id = 'alice'"); balance != 700 {
-		t.Errorf("balance %d, want 700", balance)
+			p.signal(syscall.SIGTERM)
+			awaitRefusal(t, strings.TrimPrefix(p.url, "http://"))
+			release()
+			want(t, <-running, http.StatusCreated)
+			if err := p.wait(); err != nil {
+				t.Errorf("the process ended with %v\n%s", err, p.stderr.String())
+			}
+			if balance := one[int64](t, pool, "select balance from ledger.accounts where id = 'alice'"); balance != 700 {
+				t.Errorf("balance %d, want 700", balance)
+			}
+		})
 	}
 }
 
