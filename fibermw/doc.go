@@ -27,12 +27,16 @@
 //
 // # Database errors
 //
-// An error that wraps one of pgx is not given to the app's ErrorHandler, for
-// Fiber's default one sends its text to the client. If it also wraps a
-// *fiber.Error, that one alone is used; if not, the answer is a [Problem] of
-// this package. Map the database errors you expect in the handler. A message
-// that formats a database error with %v instead of wrapping it is beyond
-// recognition, and so is a panic that the recover middleware turns into one.
+// An error that wraps a *pgconn.PgError, ConnectError or ParseConfigError, a
+// pgx.ScanArgError, or one that is [idem.Retryable], is not given to the app's
+// ErrorHandler, for Fiber's default one sends its text to the client. If it also
+// wraps a *fiber.Error, that one alone is used; if not, the answer is a
+// [Problem] of this package. Map the database errors you expect in the handler.
+//
+// Everything else is yours to hide, with an ErrorHandler that does not send
+// err.Error(): pgx.ErrNoRows, arguments that pgx could not encode, a message
+// that formats a database error with %v instead of wrapping it, and a panic that
+// the recover middleware turns into an error.
 //
 // # What to mind when mounting
 //

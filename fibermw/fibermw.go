@@ -94,10 +94,10 @@ func (m *middleware) refuse(c *fiber.Ctx, err error) error {
 
 // run runs handler as a unit and answers.
 func (m *middleware) run(c *fiber.Ctx, request idem.Request, handler fiber.Handler) error {
-	u := m.newUnit(c, handler)
+	u := m.newUnit(c, handler, request.Key == "")
 	defer u.release()
 	do := m.Store.Do
-	if request.Key == "" {
+	if u.keyless {
 		do = m.Store.DoWithoutKey
 	}
 	result, err := do(u.caller, request, u.mutate)

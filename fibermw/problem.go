@@ -76,7 +76,7 @@ func (m *middleware) problemOf(err error) *Problem {
 	case errors.As(err, &tooLarge):
 		return m.problem(CodeResponseTooLarge, "The answer is too large to be recorded. Nothing was changed.", err)
 	case idem.Retryable(err):
-		return m.problem(CodeDatabaseUnavailable, "The database could not carry out the request. Nothing was changed. Send it again with the same key a little later.", err)
+		return m.problem(CodeDatabaseUnavailable, "The database could not carry out the request. Nothing was changed. Send the same request again a little later.", err)
 	}
 	return m.problem(CodeInternal, "The request failed. Nothing was changed.", err)
 }

@@ -17,6 +17,7 @@ type unit struct {
 	m       *middleware
 	c       *fiber.Ctx
 	handler fiber.Handler
+	keyless bool            // there will be no record
 	caller  context.Context // the user context, as it was before
 	before  *snapshot       // the response and the locals, as they were before
 
@@ -35,8 +36,8 @@ type handlerError struct{ error }
 
 func (e *handlerError) Unwrap() error { return e.error }
 
-func (m *middleware) newUnit(c *fiber.Ctx, handler fiber.Handler) *unit {
-	u := &unit{m: m, c: c, handler: handler, caller: c.UserContext()}
+func (m *middleware) newUnit(c *fiber.Ctx, handler fiber.Handler, keyless bool) *unit {
+	u := &unit{m: m, c: c, handler: handler, keyless: keyless, caller: c.UserContext()}
 	c.Locals(unitKey{}, u)
 	u.before = takeSnapshot(c)
 	return u
@@ -132,7 +133,11 @@ func (u *unit) fail(err error) error {
 	case u.caller.Err() != nil && !errors.As(err, &outcomeUnknown):
 		return u.caller.Err() // whoever set the deadline answers
 	}
-	return u.m.ErrorHandler(u.c, u.m.problemOf(err))
+	problem := u.m.problemOf(err)
+	if u.keyless && problem.Code == CodeOutcomeUnknown { // sending it again could carry it out twice
+		problem.Detail, problem.RetryAfter = "The request was carried out once or not at all, and it has no key to find out with. Look at the state before you send it again.", 0
+	}
+	return u.m.ErrorHandler(u.c, problem)
 }
 
 // isDatabaseError reports whether the text of err may hold SQL, names of the

@@ -188,6 +188,32 @@ func TestFiberARendered201IsWipedWhenNothingWasCommitted(t *testing.T) {
 	}
 }
 
+// Goal: a COMMIT without an answer is settled when there is a key, and without
+// one the client is not invited to send the request again. Method: the backend
+// ends itself in the middle of COMMIT.
+func TestFiberCommitWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, idem.Config{})
+	s.config.AllowMissingKey = true
+	mustExec(t, s.pool, `
+		create function die() returns trigger language plpgsql as
+			$$ begin perform pg_terminate_backend(pg_backend_pid()); perform pg_sleep(60); end $$;
+		create constraint trigger die after insert on sales deferrable initially deferred
+			for each row execute function die()`)
+	app := quietApp()
+	app.Use(fibermw.New(s.config))
+	app.Post("/", func(c *fiber.Ctx) error {
+		c.Status(fiber.StatusCreated)
+		return s.sell(c, fibermw.Tx(c), "item")
+	})
+	direct(app)(t, post("/", "key", "")).mustProblem(t, 503, fibermw.CodeDatabaseUnavailable)
+	got := direct(app)(t, post("/", "", ""))
+	if got.status != 503 || got.problem() != fibermw.CodeOutcomeUnknown || got.header.Get("Retry-After") != "" || strings.Contains(got.body, "same key") {
+		t.Errorf("without a key: %v", got)
+	}
+	s.expect(t, 2, 0)
+}
+
 // Goal: an override decides, but not for an answer that nobody decided.
 func TestFiberEndOverridesTheJudge(t *testing.T) {
 	t.Parallel()

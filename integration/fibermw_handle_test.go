@@ -139,6 +139,12 @@ func TestFiberResultAndDerivedKey(t *testing.T) {
 		if c.UserContext() != before {
 			t.Error("the unit's context outlives the unit")
 		}
+		defer func() {
+			if recover() == nil {
+				t.Error("Tx lends a transaction that has ended")
+			}
+		}()
+		_ = fibermw.Tx(c)
 		return err
 	}, fibermw.New(s.config))
 	app.Post("/", func(c *fiber.Ctx) error {
