@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
@@ -49,8 +52,8 @@ func findImage(ctx context.Context, wanted string, mayPull bool) (string, error)
 // environment does. It reads these variables once, at the first use.
 func connectEngine(ctx context.Context) (*testcontainers.DockerClient, error) {
 	log.SetDefault(log.NewNoopLogger())
-	// The reaper is one more image from a registry, to remove containers of
-	// killed runs. Other runs remove theirs themselves.
+	// The reaper, which removes containers of killed runs, is one more image
+	// from a registry: removeOrphans does its work.
 	setDefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 	engine, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
@@ -62,10 +65,50 @@ func connectEngine(ctx context.Context) (*testcontainers.DockerClient, error) {
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
-	if name, err := os.Hostname(); err == nil && name == info.Info.Name {
+	if info.Info.Name == hostname() {
 		setDefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
 	}
-	return engine, nil
+	return engine, removeOrphans(ctx, engine)
+}
+
+// ownerLabel holds the process, on this machine, that removes a container.
+const ownerLabel = "idempg.owner"
+
+// removeOrphans removes the containers of runs that were killed.
+func removeOrphans(ctx context.Context, engine *testcontainers.DockerClient) error {
+	all, err := engine.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("label", ownerLabel),
+	})
+	if err != nil {
+		return err
+	}
+	for _, container := range all.Items {
+		host, pid, _ := strings.Cut(container.Labels[ownerLabel], "/")
+		if host != hostname() || isAlive(pid) {
+			continue
+		}
+		// Another run may be removing it at the same time.
+		_, _ = engine.ContainerRemove(ctx, container.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	}
+	return nil
+}
+
+// isAlive is true if in doubt.
+func isAlive(pid string) bool {
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		return true
+	}
+	process, err := os.FindProcess(number)
+	return err == nil && !errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
 }
 
 func setDefault(variable, value string) {
@@ -80,7 +123,8 @@ func startContainer(ctx context.Context, image string, settings map[string]strin
 	for name, value := range settings {
 		command = append(command, "-c", name+"="+value)
 	}
-	container, err := postgres.Run(ctx, image, testcontainers.WithCmd(command...), postgres.BasicWaitStrategies())
+	container, err := postgres.Run(ctx, image, testcontainers.WithCmd(command...), postgres.BasicWaitStrategies(),
+		testcontainers.WithLabels(map[string]string{ownerLabel: fmt.Sprintf("%s/%d", hostname(), os.Getpid())}))
 	stop := func() error { return testcontainers.TerminateContainer(container) }
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a container of %s: %w", image, err), stop())
