@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -20,13 +21,13 @@ type call struct {
 	outer       *call // the call whose mutation makes this one
 
 	start     time.Time
-	claimedAt time.Time // names the claim of the latest attempt
-	unsettled error     // the COMMIT of the latest attempt, if it was not answered
-	flight    *flight   // what other duplicates in this process wait for
-	cause     error     // given to Reject
+	claimedAt pgtype.Timestamptz // of the first claim; all claims of the call carry it
+	unsettled error              // the COMMIT of the latest attempt, if it was not answered
+	flight    *flight            // what other duplicates in this process wait for
+	cause     error              // given to Reject
 	seen      Call
 
-	replayedClaim time.Time // names the claim whose record answers
+	replayedClaim pgtype.Timestamptz // of the record that answers
 }
 
 // newCall checks request and fills in the defaults.

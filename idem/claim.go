@@ -120,7 +120,7 @@ func (c *call) queueClaim(batch *pgx.Batch, l *look) {
 	r := c.request
 	batch.Queue(claimSQL,
 		pgtype.UUID{Bytes: c.id.recordID(), Valid: true}, c.payloadLock, c.id.keyLock(),
-		r.Scope, r.Key, r.Operation, r.Fingerprint[:], r.TTL.Microseconds(),
+		r.Scope, r.Key, r.Operation, r.Fingerprint[:], r.TTL.Microseconds(), c.claimedAt,
 	).QueryRow(func(row pgx.Row) error {
 		return row.Scan(append([]any{&l.verdict}, l.row.destinations()...)...)
 	})
@@ -144,7 +144,7 @@ func (c *call) judge(ctx context.Context, tx pgx.Tx, l *look) (Result, error) {
 	case expired:
 		err := tx.QueryRow(ctx, takeOverSQL,
 			pgtype.UUID{Bytes: c.id.recordID(), Valid: true},
-			c.request.Operation, c.request.Fingerprint[:], c.request.TTL.Microseconds(),
+			c.request.Operation, c.request.Fingerprint[:], c.request.TTL.Microseconds(), c.claimedAt,
 		).Scan(&l.row.createdAt, &l.row.expiresAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return Result{}, errLookAgain
@@ -185,7 +185,7 @@ func (c *call) replay(row *recordRow) (Result, error) {
 	case record.Operation != c.request.Operation || record.Fingerprint != c.request.Fingerprint:
 		return Result{}, ErrKeyReused
 	}
-	c.replayedClaim = record.CreatedAt
+	c.replayedClaim = row.createdAt
 	return record.result(), nil
 }
 

@@ -108,24 +108,34 @@ func (s *Store) awaitReplication(ctx context.Context, conn *pgxpool.Conn) error 
 // caller, and so does the one notice handler that pgx has; its protocol trace
 // is free.
 type noticeWatch struct {
-	frontend *pgproto3.Frontend
-	seen     bool
+	conn *pgconn.PgConn
+	seen bool
 }
 
 func watchNotices(conn *pgxpool.Conn) *noticeWatch {
-	w := &noticeWatch{frontend: conn.Conn().PgConn().Frontend()}
-	w.frontend.Trace(w, pgproto3.TracerOptions{SuppressTimestamps: true})
+	w := &noticeWatch{conn: conn.Conn().PgConn()}
+	if !w.conn.IsClosed() {
+		w.conn.Frontend().Trace(w, pgproto3.TracerOptions{SuppressTimestamps: true})
+	}
 	return w
 }
 
-// Write receives one line per protocol message.
+// Write receives one line per protocol message. A line that starts with F is
+// sent by pgx, by the goroutine that closes a broken connection too.
 func (w *noticeWatch) Write(line []byte) (int, error) {
-	w.seen = w.seen || bytes.HasPrefix(line, []byte("B\tNoticeResponse"))
+	if bytes.HasPrefix(line, []byte("B\tNoticeResponse")) {
+		w.seen = true
+	}
 	return len(line), nil
 }
 
+// stop reports what was seen. A connection that is closed belongs to the
+// goroutine that closes it, and its commit failed anyway.
 func (w *noticeWatch) stop() (seen bool) {
-	w.frontend.Untrace()
+	if w.conn.IsClosed() {
+		return false
+	}
+	w.conn.Frontend().Untrace()
 	return w.seen
 }
 
@@ -143,7 +153,7 @@ func (s *Store) settle(ctx context.Context, c *call) (*unit, Result, error) {
 		case u != nil:
 			return u, Result{}, nil
 		case err == nil:
-			result.Replayed = !c.claimedAt.Equal(c.replayedClaim)
+			result.Replayed = c.replayedClaim != c.claimedAt
 			return nil, result, s.settleReplication(ctx)
 		case errors.Is(err, ErrKeyReused):
 			return nil, Result{}, err

@@ -97,7 +97,7 @@ func (s *Store) run(
 			return Result{}, fmt.Errorf("%w: %w", errNotCommitted, c.unsettled)
 		}
 		c.seen.Attempts++
-		c.claimedAt, c.unsettled = u.look.row.createdAt.Time, nil
+		c.claimedAt, c.unsettled = u.look.row.createdAt, nil
 
 		result, err = s.execute(ctx, c, u, mutation)
 		var unsettled *unsettledError
@@ -197,7 +197,6 @@ func (s *Store) reject(ctx context.Context, c *call, u *unit, response Response)
 		u.tx = results.Tx()
 		return results
 	})
-	c.claimedAt = u.look.row.createdAt.Time
 	var unsettled *unsettledError
 	switch {
 	case err == nil:
@@ -213,7 +212,6 @@ func (s *Store) reject(ctx context.Context, c *call, u *unit, response Response)
 		return result, err
 	}
 	defer u.release(ctx)
-	c.claimedAt = u.look.row.createdAt.Time
 	return s.complete(ctx, c, u, StateRejected, response)
 }
 

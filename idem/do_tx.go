@@ -51,6 +51,7 @@ func (s *Store) runTx(ctx context.Context, c *call, tx pgx.Tx, mutation Mutation
 		return result, err
 	}
 	c.seen.Attempts++
+	c.claimedAt = l.row.createdAt
 	response, err := c.invoke(ctx, tx.Conn(), savepoint, mutation)
 	state := StateCompleted
 	var rejected *rejection

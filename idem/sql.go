@@ -9,7 +9,9 @@ package idem
 // is given no transaction id. The two locks are tried in the order of the CASE,
 // payload before key: a duplicate that gets the first but not the second asks
 // for something else than the request in flight. The insert runs only for a
-// key that is free; it has the last word, through the primary key.
+// key that is free; it has the last word, through the primary key. A call that
+// claims again gives the time of its first claim ($9), which names its record
+// among all that the key ever has.
 const claimSQL = `
 with record as materialized (
     select * from idem.records where id = $1::uuid
@@ -24,9 +26,9 @@ with record as materialized (
     end as verdict
 ), claim as (
     insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
-    select $1::uuid, statement_timestamp(), statement_timestamp() + $8::bigint * interval '1 microsecond',
-           $4::text, $5::text, $6::text, $7::bytea
-    from decision where verdict = 'free'
+    select $1::uuid, at, at + $8::bigint * interval '1 microsecond', $4::text, $5::text, $6::text, $7::bytea
+    from decision, coalesce($9::timestamptz, statement_timestamp()) as at
+    where verdict = 'free'
     on conflict (id) do nothing
     returning created_at, expires_at
 )
@@ -41,8 +43,8 @@ from decision left join record on true left join claim on true`
 // rival was faster or a sweep removed the record.
 const takeOverSQL = `
 update idem.records
-set created_at = statement_timestamp(),
-    expires_at = statement_timestamp() + $4::bigint * interval '1 microsecond',
+set created_at = coalesce($5::timestamptz, statement_timestamp()),
+    expires_at = coalesce($5::timestamptz, statement_timestamp()) + $4::bigint * interval '1 microsecond',
     operation = $2::text, fingerprint = $3::bytea, unfinished = 1,
     state = null, status = null, finished_at = null, headers = null, body = null
 where id = $1::uuid and expires_at <= statement_timestamp()

@@ -31,18 +31,24 @@ type database struct {
 // dropped together with what is still connected to it.
 func newDatabase(t testing.TB) *database {
 	t.Helper()
-	name, err := testServer.createDatabase(t.Context(), testServer.template)
+	return newDatabaseOn(t, testServer)
+}
+
+// newDatabaseOn is newDatabase on another server than the run's.
+func newDatabaseOn(t testing.TB, s *server) *database {
+	t.Helper()
+	name, err := s.createDatabase(t.Context(), s.template)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &database{URL: testServer.urlOf(name), name: name}
+	d := &database{URL: s.urlOf(name), name: name}
 	t.Cleanup(func() {
 		ctx := context.Background() // the test's own is over
 		if err := d.violations(ctx, settleWait); err != nil {
 			t.Errorf("left by the test: %v", err)
 		}
 		d.closePools()
-		if err := testServer.dropDatabase(ctx, name); err != nil {
+		if err := s.dropDatabase(ctx, name); err != nil {
 			t.Errorf("drop the database of the test: %v", err)
 		}
 	})

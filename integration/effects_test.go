@@ -23,7 +23,11 @@ type bench struct {
 
 func newBench(t *testing.T, config idem.Config, mutate ...func(*pgxpool.Config)) *bench {
 	t.Helper()
-	db := newDatabase(t)
+	return newBenchOn(t, newDatabase(t), config, mutate...)
+}
+
+func newBenchOn(t *testing.T, db *database, config idem.Config, mutate ...func(*pgxpool.Config)) *bench {
+	t.Helper()
 	b := &bench{database: db, pool: db.Pool(t, mutate...)}
 	b.exec(t, "create table effects (id bigint generated always as identity, name text not null)")
 	b.store = newStore(t, b.pool, config)

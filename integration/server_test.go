@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -50,7 +51,7 @@ type server struct {
 // A source that applies and fails fails the run, and so does finding none:
 // nothing is skipped. With CI=true nothing is pulled from a registry.
 func startServer(ctx context.Context) (*server, error) {
-	s, err := chooseServer(ctx)
+	s, err := chooseServer(ctx, urlVariable)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +61,28 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-func chooseServer(ctx context.Context) (*server, error) {
+// newServer starts a server for one test that changes server-wide settings or
+// kills it: from the run's source, but never the one that runs already.
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s, err := chooseServer(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("stop the test's own server: %v", err)
+		}
+	})
+	if err := s.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func chooseServer(ctx context.Context, urlVariable string) (*server, error) {
 	inCI, _ := strconv.ParseBool(os.Getenv("CI")) // unset is false
-	if wanted := os.Getenv(imageVariable); os.Getenv(urlVariable) == "" && wanted != "none" {
+	if wanted := os.Getenv(imageVariable); (urlVariable == "" || os.Getenv(urlVariable) == "") && wanted != "none" {
 		image, err := findImage(ctx, wanted, !inCI)
 		if err != nil {
 			return nil, err
