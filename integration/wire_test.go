@@ -62,15 +62,15 @@ func newWire(t *testing.T, d *database) *wire {
 }
 
 // pool connects through the wire.
-func (w *wire) pool(t *testing.T, d *database, mode pgx.QueryExecMode) *pgxpool.Pool {
+func (w *wire) pool(t *testing.T, d *database, mode pgx.QueryExecMode, mutate ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	return d.Pool(t, func(c *pgxpool.Config) {
+	return d.Pool(t, append(mutate, func(c *pgxpool.Config) {
 		address, _ := w.listener.Addr().(*net.TCPAddr)
 		c.ConnConfig.Host, c.ConnConfig.Port = "127.0.0.1", uint16(address.Port) //nolint:gosec // a port
 		c.ConnConfig.TLSConfig = nil
 		c.ConnConfig.Fallbacks = nil
 		c.ConnConfig.DefaultQueryExecMode = mode
-	})
+	})...)
 }
 
 func (w *wire) accept() {
@@ -122,7 +122,7 @@ type line struct {
 
 // forward carries the client's messages to the server.
 func (l *line) forward() {
-	defer l.server.Close() //nolint:errcheck // the end of the line
+	defer l.server.Close()
 	if err := copyStartup(l.server, l.client); err != nil {
 		return
 	}
@@ -147,7 +147,7 @@ func (l *line) forward() {
 
 // backward carries the server's messages to the client.
 func (l *line) backward() {
-	defer l.client.Close() //nolint:errcheck // the end of the line
+	defer l.client.Close()
 	for {
 		kind, message, err := readMessage(l.server)
 		if err != nil {
