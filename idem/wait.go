@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -126,7 +125,7 @@ func (s *Store) awaitHolder(ctx context.Context, c *call) error {
 	u, err := s.acquire(ctx)
 	if err == nil {
 		defer u.release(ctx)
-		_, err = u.conn.Exec(ctx, awaitSQL, strconv.FormatInt(left.Milliseconds(), 10), c.payloadLock)
+		_, err = u.conn.Exec(ctx, awaitSQL, left.Milliseconds(), c.payloadLock)
 	}
 	var pgErr *pgconn.PgError
 	switch {
