@@ -62,10 +62,10 @@ with advisory as materialized (
       and database = (select oid from pg_database where datname = current_database())
 )
 select case
-    when key.pid is null or payload.pid is null
+    when key.pid is null
       or exists (select from idem.records where id = $3::uuid and expires_at > statement_timestamp()) then 'gone'
     when key.pid = payload.pid then 'same'
-    else 'other'
+    else 'other' -- or nobody holds the payload lock any more
 end
 from (select 1) as one
 left join advisory as key on key.number = $2::bigint
