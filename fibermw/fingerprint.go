@@ -3,7 +3,6 @@ package fibermw
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -50,10 +49,8 @@ func CanonicalJSONFingerprint(c *fiber.Ctx) (idem.Fingerprint, error) {
 	if !bytes.HasSuffix(mediaType, []byte("/json")) && !bytes.HasSuffix(mediaType, []byte("+json")) {
 		return DefaultFingerprint(c)
 	}
-	if json.Valid(body) { // also bounds the depth, which jcs does not
-		if canonical, err := jcs.Transform(body); err == nil {
-			body = canonical
-		}
+	if canonical, err := jcs.Transform(body); err == nil {
+		body = canonical
 	}
 	return fingerprint(c, contentType, body), nil
 }
