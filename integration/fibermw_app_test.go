@@ -125,7 +125,11 @@ func direct(app *fiber.App) browser {
 	return func(t *testing.T, request *http.Request) answer {
 		t.Helper()
 		response, err := app.Test(request, -1)
-		return read(t, response, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		return read(t, response)
 	}
 }
 
@@ -153,16 +157,16 @@ func connect(t *testing.T, app *fiber.App) browser {
 		request.RequestURI = ""
 		request.URL.Scheme, request.URL.Host = "http", listener.Addr().String()
 		response, err := plain.Do(request)
-		return read(t, response, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		return read(t, response)
 	}
 }
 
-func read(t *testing.T, response *http.Response, err error) answer {
+func read(t *testing.T, response *http.Response) answer {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
