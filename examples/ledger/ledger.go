@@ -141,7 +141,7 @@ func (l Ledger) Transfer(ctx context.Context, t NewTransfer) (Transfer, error) {
 	if err != nil {
 		return Transfer{}, err
 	}
-	locked, err := l.db.LockAccounts(ctx, l.tenant, []string{t.From, t.To})
+	locked, err := l.db.LockAccounts(ctx, postgres.LockAccountsParams{Tenant: l.tenant, Ids: []string{t.From, t.To}})
 	if err != nil {
 		return Transfer{}, err
 	}
@@ -161,7 +161,7 @@ func (l Ledger) Transfer(ctx context.Context, t NewTransfer) (Transfer, error) {
 
 // Account finds an account.
 func (l Ledger) Account(ctx context.Context, id string) (Account, error) {
-	row, err := l.db.Account(ctx, l.tenant, id)
+	row, err := l.db.Account(ctx, postgres.AccountParams{Tenant: l.tenant, ID: id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Account{}, fmt.Errorf("%w: %s", errAccountNotFound, id)
 	}
@@ -186,7 +186,7 @@ func (l Ledger) Entries(ctx context.Context, id string, limit int32, beforeVersi
 
 // FindTransfer finds a transfer.
 func (l Ledger) FindTransfer(ctx context.Context, id uuid.UUID) (Transfer, error) {
-	row, err := l.db.Transfer(ctx, l.tenant, id)
+	row, err := l.db.Transfer(ctx, postgres.TransferParams{Tenant: l.tenant, ID: id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Transfer{}, fmt.Errorf("%w: %s", errTransferNotFound, id)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	slog.SetLogLoggerLevel(slog.LevelError)
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "ledger-test-")
 	if err != nil {

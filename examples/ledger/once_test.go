@@ -103,7 +103,7 @@ func TestCrossedTransfersNeitherDeadlockNorLoseCount(t *testing.T) {
 	service, pool := newService(t)
 	service.open("alice", "EUR", "null")
 	service.open("bob", "EUR", "null")
-	const clients, rounds = 16, 15
+	const clients, rounds = 8, 10
 
 	var wg sync.WaitGroup
 	for i := range clients {

@@ -16,8 +16,13 @@ const account = `-- name: Account :one
 select tenant, id, currency, balance, min_balance, version, created_at from ledger.accounts where tenant = $1 and id = $2
 `
 
-func (q *Queries) Account(ctx context.Context, tenant string, iD string) (Account, error) {
-	row := q.db.QueryRow(ctx, account, tenant, iD)
+type AccountParams struct {
+	Tenant string
+	ID     string
+}
+
+func (q *Queries) Account(ctx context.Context, arg AccountParams) (Account, error) {
+	row := q.db.QueryRow(ctx, account, arg.Tenant, arg.ID)
 	var i Account
 	err := row.Scan(
 		&i.Tenant,
@@ -93,10 +98,15 @@ order by id
 for no key update
 `
 
+type LockAccountsParams struct {
+	Tenant string
+	Ids    []string
+}
+
 // In the order of their ids, so that crossed transfers queue up and never
 // deadlock. "No key" lets foreign key checks pass.
-func (q *Queries) LockAccounts(ctx context.Context, tenant string, ids []string) ([]Account, error) {
-	rows, err := q.db.Query(ctx, lockAccounts, tenant, ids)
+func (q *Queries) LockAccounts(ctx context.Context, arg LockAccountsParams) ([]Account, error) {
+	rows, err := q.db.Query(ctx, lockAccounts, arg.Tenant, arg.Ids)
 	if err != nil {
 		return nil, err
 	}

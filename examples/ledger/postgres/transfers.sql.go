@@ -81,6 +81,11 @@ join ledger.entries payee on payee.tenant = t.tenant and payee.transfer_id = t.i
 where t.tenant = $1 and t.id = $2
 `
 
+type TransferParams struct {
+	Tenant string
+	ID     uuid.UUID
+}
+
 type TransferRow struct {
 	ID          uuid.UUID
 	FromAccount string
@@ -94,8 +99,8 @@ type TransferRow struct {
 	CreatedAt   time.Time
 }
 
-func (q *Queries) Transfer(ctx context.Context, tenant string, iD uuid.UUID) (TransferRow, error) {
-	row := q.db.QueryRow(ctx, transfer, tenant, iD)
+func (q *Queries) Transfer(ctx context.Context, arg TransferParams) (TransferRow, error) {
+	row := q.db.QueryRow(ctx, transfer, arg.Tenant, arg.ID)
 	var i TransferRow
 	err := row.Scan(
 		&i.ID,
