@@ -44,7 +44,7 @@ fmt: ## Format the code with gofumpt.
 
 .PHONY: lint
 lint: ## Check style and the borders between packages (.golangci.yml).
-	@lint="$(call tool,golangci-lint)"; PATH="$${lint%/*}:$$PATH"; $(call each,golangci-lint run ./...)
+	@lint="$(call tool,golangci-lint)"; PATH="$${lint%/*}:$$PATH"; $(call each,golangci-lint run --allow-serial-runners ./...)
 
 .PHONY: vet
 vet: ## Run go vet in every module.

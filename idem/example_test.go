@@ -136,14 +136,17 @@ func ExampleDo() {
 func ExampleDerivedKey() {
 	ctx := context.Background()
 	request := idem.Request{Scope: "acme", Key: "order-1", Fingerprint: idem.NewFingerprint([]byte("a book"))}
-	_, err := store.Do(ctx, request, func(ctx context.Context, _ pgx.Tx) (idem.Response, error) {
-		fmt.Println(idem.DerivedKey(ctx, "charge") == idem.DerivedKey(ctx, "charge"))
-		fmt.Println(idem.DerivedKey(ctx, "charge") == idem.DerivedKey(ctx, "refund"))
-		return idem.Response{}, nil
-	})
-	fmt.Println(err)
+	order := func(ctx context.Context, _ pgx.Tx) (idem.Response, error) {
+		fmt.Println(idem.DerivedKey(ctx, "charge"))
+		return idem.Response{}, errors.New("out of paper") // aborted, so it runs again
+	}
+	for range 2 {
+		_, err := store.Do(ctx, request, order)
+		fmt.Println(err)
+	}
 	// Output:
-	// true
-	// false
-	// <nil>
+	// a1231583-a1b0-8557-a674-b66fadef137d
+	// out of paper
+	// a1231583-a1b0-8557-a674-b66fadef137d
+	// out of paper
 }

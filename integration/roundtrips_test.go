@@ -100,8 +100,11 @@ func TestAReplayWritesNothing(t *testing.T) { //nolint:paralleltest // it measur
 		b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{IsolationLevel: level}, maxConns(1))
 		mustDo(t, b.store, request("k"), created("k"))
 		calls := map[string]func(){
-			"replay":   func() { mustDo(t, b.store, request("k"), created("k")) },
-			"mismatch": func() { _, err := b.store.Do(t.Context(), otherPayload("k"), created("k")); wantError(t, err, idem.ErrKeyReused) },
+			"replay": func() { mustDo(t, b.store, request("k"), created("k")) },
+			"mismatch": func() {
+				_, err := b.store.Do(t.Context(), otherPayload("k"), created("k"))
+				wantError(t, err, idem.ErrKeyReused)
+			},
 		}
 		for name, call := range calls {
 			wal, xids := int64(1), int64(1)
