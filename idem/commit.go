@@ -177,7 +177,7 @@ func (s *Store) settleReplication(ctx context.Context) error {
 
 // sleep waits for about d, and reports false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // jitter is no secret
+	timer := time.NewTimer(d/2 + rand.N(d))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

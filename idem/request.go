@@ -114,7 +114,7 @@ func (id identity) payloadLock(operation string, fingerprint Fingerprint) int64 
 }
 
 func lockNumber(b []byte) int64 {
-	return int64(binary.BigEndian.Uint64(b)) //nolint:gosec // a lock number is 64 bits, signed in SQL
+	return int64(binary.BigEndian.Uint64(b)) // signed in SQL
 }
 
 // digest is SHA-256 over parts, each preceded by its length as 8 bytes.

@@ -26,7 +26,7 @@ func TestEveryEndingIsObserved(t *testing.T) {
 		outcome  idem.Outcome
 		attempts int
 		err      error
-		ctx      context.Context //nolint:containedctx // a table of calls
+		ctx      context.Context
 		request  idem.Request
 		mutation idem.Mutation
 	}{

@@ -94,7 +94,7 @@ func settled(t *testing.T, pool *pgxpool.Pool) {
 // level; nor does a duplicate that is refused. Method: not parallel, so the
 // server is quiet; the least of several rounds takes out what its background
 // processes write.
-func TestAReplayWritesNothing(t *testing.T) { //nolint:paralleltest // it measures the whole server
+func TestAReplayWritesNothing(t *testing.T) {
 	own := newServer(t)
 	for _, level := range isolationLevels {
 		b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{IsolationLevel: level}, maxConns(1))

@@ -66,7 +66,7 @@ func (w *wire) pool(t *testing.T, d *database, mode pgx.QueryExecMode, mutate ..
 	t.Helper()
 	return d.Pool(t, append(mutate, func(c *pgxpool.Config) {
 		address, _ := w.listener.Addr().(*net.TCPAddr)
-		c.ConnConfig.Host, c.ConnConfig.Port = "127.0.0.1", uint16(address.Port) //nolint:gosec // a port
+		c.ConnConfig.Host, c.ConnConfig.Port = "127.0.0.1", uint16(address.Port)
 		c.ConnConfig.TLSConfig = nil
 		c.ConnConfig.Fallbacks = nil
 		c.ConnConfig.DefaultQueryExecMode = mode
