@@ -49,12 +49,12 @@ func testMain(m *testing.M) int {
 	if err != nil {
 		return fatal(err)
 	}
-	defer server.Stop()
+	defer func() { _ = server.Stop() }()
 	serverURL = server.URL
 	if err := makeTemplate(ctx); err != nil {
 		return fatal(err)
 	}
-	defer onServer(ctx, "drop database "+template()+" with (force)")
+	defer func() { _ = onServer(ctx, "drop database "+template()+" with (force)") }()
 	return m.Run()
 }
 

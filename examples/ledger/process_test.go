@@ -45,7 +45,7 @@ func startProcess(t *testing.T, environment ...string) *process {
 	}()
 	t.Cleanup(func() {
 		_ = p.command.Process.Kill() // it may have ended
-		<-p.ended
+		_ = p.wait()
 	})
 	for line := range p.stdout {
 		if _, url, found := strings.Cut(line, "listening on "); found {
