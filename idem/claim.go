@@ -71,10 +71,7 @@ func (s *Store) claim(ctx context.Context, c *call) (*unit, Result, error) {
 		switch {
 		case err == nil && u.look.verdict == claimed:
 			return u, Result{}, nil
-		case errors.Is(err, errReusedInFlight) && errors.Is(previous, errReusedInFlight):
-			// The second look saw no record that the first could have missed.
-			err = ErrKeyReused
-		case errors.Is(err, errReusedInFlight), errors.Is(err, errLookAgain), classify(err) == retry:
+		case mustLookAgain(err, previous), err != nil && classify(err) == retry:
 			previous = err
 			if err := u.rollback(ctx); err != nil {
 				u.release(ctx)
@@ -83,10 +80,21 @@ func (s *Store) claim(ctx context.Context, c *call) (*unit, Result, error) {
 			continue
 		}
 		u.releaseLater(ctx)
+		if errors.Is(err, errReusedInFlight) {
+			err = ErrKeyReused
+		}
 		return nil, result, err
 	}
 	u.releaseLater(ctx)
 	return nil, Result{}, errUnstable
+}
+
+// mustLookAgain reports whether err, after the previous look's error, leaves the
+// answer open. A key that its owner uses for something else is looked at twice:
+// the second look has a newer snapshot, and would see a record of this request
+// that was committed between the first one's snapshot and its locks.
+func mustLookAgain(err, previous error) bool {
+	return errors.Is(err, errLookAgain) || errors.Is(err, errReusedInFlight) && !errors.Is(previous, errReusedInFlight)
 }
 
 // acquire takes a connection of the pool.

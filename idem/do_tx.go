@@ -94,15 +94,30 @@ func (s *Store) claimTx(ctx context.Context, c *call, savepoint pgx.Tx, l *look)
 		}
 		result, err := c.judge(ctx, savepoint, l)
 		switch {
-		case errors.Is(err, errReusedInFlight) && errors.Is(previous, errReusedInFlight):
-			return Result{}, ErrKeyReused
-		case errors.Is(err, errReusedInFlight), errors.Is(err, errLookAgain):
+		case mustLookAgain(err, previous):
 			previous = err
 			continue
+		case errors.Is(err, errReusedInFlight):
+			return Result{}, reusedTx(ctx, savepoint)
 		}
 		return result, err
 	}
 	return Result{}, errUnstable
+}
+
+// reusedTx is what a second look at a key that its owner uses for something else
+// means inside a caller's transaction. Where that reads from one snapshot, the
+// second look saw no more than the first, and the answer stays open.
+func reusedTx(ctx context.Context, tx pgx.Tx) error {
+	var fresh bool
+	err := tx.QueryRow(ctx, freshSnapshotSQL).Scan(&fresh)
+	switch {
+	case err != nil:
+		return err
+	case !fresh:
+		return ErrInFlight
+	}
+	return ErrKeyReused
 }
 
 // rewindTx undoes the mutation's writes and claims the key anew.

@@ -71,6 +71,10 @@ from (select 1) as one
 left join advisory as key on key.number = $2::bigint
 left join advisory as payload on payload.number = $1::bigint`
 
+// freshSnapshotSQL tells whether each statement of the transaction has its own
+// snapshot.
+const freshSnapshotSQL = `select current_setting('transaction_isolation') like 'read %'`
+
 // awaitSQL waits until nobody holds the payload lock, at most $1 milliseconds.
 // The lock it gets is shared and ends with the statement.
 const awaitSQL = `

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -157,6 +158,34 @@ func TestDoTxUnderASnapshotAsksForANewTransaction(t *testing.T) {
 	_, err = b.store.DoTx(t.Context(), tx, request("k"), created("k"))
 	if sqlstate(err) != "40001" || !idem.Retryable(err) {
 		t.Errorf("error is %v, want 40001", err)
+	}
+	b.wantEffects(t, "k", 1)
+}
+
+// In a caller's transaction that reads from one snapshot nobody can tell for
+// sure that the request in flight asks for something else.
+func TestDoTxAnotherPayloadInFlight(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	owner := hold()
+	done := goDo(t.Context(), b.store, request("k"), owner.mutation(created("k")))
+	<-owner.entered
+	for _, level := range isolationLevels {
+		want := idem.ErrInFlight
+		if level == pgx.ReadCommitted {
+			want = idem.ErrKeyReused
+		}
+		err := pgx.BeginTxFunc(t.Context(), b.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			_, err := b.store.DoTx(t.Context(), tx, otherPayload("k"), created("k"))
+			return err
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: error is %v, want %v", level, err, want)
+		}
+	}
+	close(owner.leave)
+	if o := <-done; o.err != nil {
+		t.Error(o.err)
 	}
 	b.wantEffects(t, "k", 1)
 }
