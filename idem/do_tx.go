@@ -18,7 +18,8 @@ import (
 // says, for tx may hold what the other request needs; it does not run a
 // mutation again; it sets no timeouts. Under REPEATABLE READ and SERIALIZABLE a
 // record that is newer than the snapshot of tx surfaces as SQLSTATE 40001: run
-// the whole transaction again.
+// the whole transaction again. A key in flight for something else is ErrInFlight
+// there, because only a newer snapshot could tell.
 //
 // Calling DoTx with the lent transaction of another key of the same request is
 // how two keys become one unit.
