@@ -5,6 +5,8 @@ go 1.26.0
 replace github.com/idempg/idempg => ../
 
 require (
+	// Decides whether a recorded history of concurrent calls has an order that the model allows.
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/idempg/idempg v0.0.0
 	github.com/jackc/pgx/v5 v5.13.0
