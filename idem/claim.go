@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/internal/failpoint"
 )
 
 const (
@@ -114,6 +116,9 @@ func (s *Store) acquire(ctx context.Context) (*unit, error) {
 // lookAtKey begins a transaction and looks at the key in one round trip, and
 // judges what it found.
 func (s *Store) lookAtKey(ctx context.Context, c *call, u *unit) (Result, error) {
+	if err := s.at(ctx, failpoint.BeforeClaim, u.conn, nil); err != nil {
+		return Result{}, err
+	}
 	batch := s.begin.batch()
 	u.look = look{}
 	c.queueClaim(batch, &u.look)

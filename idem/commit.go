@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/internal/failpoint"
 )
 
 var (
@@ -69,6 +71,9 @@ func (s *Store) sendCommit(
 	ctx context.Context, u *unit, batch *pgx.Batch,
 	send func(context.Context, *pgx.Batch) pgx.BatchResults,
 ) error {
+	if err := s.at(ctx, failpoint.BeforeCommit, u.conn, nil); err != nil {
+		return err
+	}
 	var tag pgconn.CommandTag
 	batch.Queue("commit").Exec(func(t pgconn.CommandTag) error {
 		tag = t
@@ -78,6 +83,9 @@ func (s *Store) sendCommit(
 	notices := watchNotices(u.conn)
 	err := results.Close()
 	noticed := notices.stop()
+	if err == nil {
+		err = s.at(ctx, failpoint.AfterCommit, u.conn, nil)
+	}
 
 	switch {
 	case err != nil && classify(err) == unknown && !errors.Is(err, ErrTxEnded):
@@ -147,6 +155,9 @@ func (w *noticeWatch) stop() (seen bool) {
 func (s *Store) settle(ctx context.Context, c *call) (*unit, Result, error) {
 	ctx, cancel := detach(ctx, s.config.SettleTimeout)
 	defer cancel()
+	if err := s.at(ctx, failpoint.BeforeSettle, nil, nil); err != nil {
+		return nil, Result{}, &OutcomeUnknownError{Cause: c.unsettled, Last: err}
+	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		u, result, err := s.claim(ctx, c)
 		switch {

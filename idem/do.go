@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/idempg/idempg/internal/failpoint"
 )
 
 // Mutation changes the database on the transaction lent to it and makes the
@@ -125,10 +127,16 @@ func (c *call) addClaimTime(d time.Duration) {
 func (s *Store) execute(ctx context.Context, c *call, u *unit, mutation Mutation) (Result, error) {
 	defer u.release(ctx) // undoes what is not committed: also when a panic or Goexit passes
 
+	if err := s.at(ctx, failpoint.AfterClaim, u.conn, nil); err != nil {
+		return Result{}, err
+	}
 	response, err := c.invoke(ctx, u.conn.Conn(), u.tx, mutation)
 	since := time.Now()
 	defer func() { c.seen.Commit += time.Since(since) }()
 
+	if failed := s.at(ctx, failpoint.AfterMutation, u.conn, err); failed != nil {
+		return Result{}, failed
+	}
 	var rejected *rejection
 	switch {
 	case errors.As(err, &rejected):

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/internal/failpoint"
 )
 
 // Config sets the limits and policies of a [Store]. The zero Config is the safe
@@ -77,6 +80,7 @@ type Store struct {
 	config  Config
 	begin   beginStatements
 	flights flights
+	hook    atomic.Pointer[failpoint.Hook] // set by tests alone
 }
 
 // New makes a Store on pool. It returns an error that names the field when
