@@ -12,7 +12,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
+	"github.com/idempg/idempg/integration/faults"
 )
+
+// lostCommit breaks the connection before the server sees COMMIT.
+var lostCommit = faults.Fault{SQL: "commit", Point: faults.Before, Manner: faults.FIN}
+
+// unansweredCommit has the server commit, and its answer lost.
+func unansweredCommit(manner faults.Manner) faults.Fault {
+	return faults.Fault{SQL: "commit", Point: faults.Swallow, Manner: manner}
+}
 
 // counting counts how often a mutation runs.
 func counting(runs *atomic.Int64, m idem.Mutation) idem.Mutation {
@@ -28,28 +37,29 @@ func counting(runs *atomic.Int64, m idem.Mutation) idem.Mutation {
 func TestAnUnansweredCommitIsSettled(t *testing.T) {
 	t.Parallel()
 	config := idem.Config{CommitTimeout: 500 * time.Millisecond, SettleTimeout: 20 * time.Second}
-	for name, c := range map[string]cut{
-		"before": cutBefore, "after, FIN": cutAfter, "after, RST": resetAfter, "after, black hole": swallowAfter,
+	for name, fault := range map[string]faults.Fault{
+		"before": lostCommit, "after, FIN": unansweredCommit(faults.FIN),
+		"after, RST": unansweredCommit(faults.RST), "after, black hole": unansweredCommit(faults.BlackHole),
 	} {
 		for ending, m := range map[string]func(string) idem.Mutation{"complete": created, "reject": rejecting} {
 			t.Run(name+"/"+ending, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, config)
 				w := newWire(t, b.database)
-				store := newStore(t, w.pool(t, b.database, pgx.QueryExecModeExec), config)
+				store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), config)
 				wantEffects, wantState := 1, idem.StateCompleted
 				if ending == "reject" {
 					wantEffects, wantState = 0, idem.StateRejected
 				}
 
-				w.next.Store(int32(c))
+				w.Arm(fault)
 				var runs atomic.Int64
 				result, err := store.Do(t.Context(), request("k"), counting(&runs, m("k")))
 				if err != nil || result.Replayed || result.State != wantState {
 					t.Fatalf("got %+v, %v, want a first answer", result, err)
 				}
 				wantRuns := int64(1)
-				if c == cutBefore {
+				if fault == lostCommit {
 					wantRuns = 2 // settled as not happened, so the unit ran again
 				}
 				if runs.Load() != wantRuns {
@@ -69,8 +79,8 @@ func TestACommitThatDidNotHappenIsAnErrorWhenTheUnitCannotRunAgain(t *testing.T)
 	t.Parallel()
 	b := newBench(t, idem.Config{})
 	w := newWire(t, b.database)
-	store := newStore(t, w.pool(t, b.database, pgx.QueryExecModeExec), idem.Config{})
-	w.next.Store(int32(cutBefore))
+	store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), idem.Config{})
+	w.Arm(lostCommit)
 	r := request("k")
 	r.AttemptsMax = 1
 	_, err := store.Do(t.Context(), r, created("k"))
@@ -85,19 +95,19 @@ func TestACommitThatDidNotHappenIsAnErrorWhenTheUnitCannotRunAgain(t *testing.T)
 // Nobody can be asked: the error says so, and the retry finds out.
 func TestAnOutcomeThatCannotBeLearnedIsUnknown(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]cut{"before": cutBefore, "after": cutAfter} {
+	for name, fault := range map[string]faults.Fault{"before": lostCommit, "after": unansweredCommit(faults.FIN)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, idem.Config{})
 			w := newWire(t, b.database)
 			var calls []idem.Call
-			store := newStore(t, w.pool(t, b.database, pgx.QueryExecModeExec), idem.Config{
+			store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), idem.Config{
 				SettleTimeout: 200 * time.Millisecond,
 				Observer:      observer(func(call idem.Call) { calls = append(calls, call) }),
 			})
-			w.next.Store(int32(c))
+			w.Arm(fault)
 			_, err := store.Do(t.Context(), request("k"), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-				w.refuse.Store(true)
+				w.Refuse(true)
 				return receipt("k"), write(ctx, tx, "k")
 			})
 			var unknown *idem.OutcomeUnknownError
@@ -107,11 +117,11 @@ func TestAnOutcomeThatCannotBeLearnedIsUnknown(t *testing.T) {
 			if len(calls) != 1 || calls[0].Outcome != idem.OutcomeUnknown || calls[0].Attempts != 1 {
 				t.Errorf("observed %+v", calls)
 			}
-			w.refuse.Store(false)
+			w.Refuse(false)
 			await(t, b.pool, "the old backend is gone", `select not exists (select from pg_stat_activity
 				where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in tr%')`)
 			result := mustDo(t, store, request("k"), created("k"))
-			if result.Replayed != (c == cutAfter) {
+			if result.Replayed != (fault != lostCommit) {
 				t.Errorf("Replayed is %v", result.Replayed)
 			}
 			b.wantEffects(t, "k", 1)
@@ -123,8 +133,8 @@ func TestAnUnansweredCommitWithoutAKeyIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{})
 	w := newWire(t, b.database)
-	store := newStore(t, w.pool(t, b.database, pgx.QueryExecModeExec), idem.Config{})
-	w.next.Store(int32(cutAfter))
+	store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), idem.Config{})
+	w.Arm(unansweredCommit(faults.FIN))
 	_, err := store.DoWithoutKey(t.Context(), idem.Request{}, created("k"))
 	var unknown *idem.OutcomeUnknownError
 	if !errors.As(err, &unknown) {

@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
+	"github.com/idempg/idempg/integration/faults"
 )
 
 // trips counts the round trips of fn on a pool of one connection.
-func trips(w *wire, fn func()) int64 {
-	before := w.trips.Load()
+func trips(w *faults.Proxy, fn func()) int64 {
+	before := w.Trips()
 	fn()
-	return w.trips.Load() - before
+	return w.Trips() - before
 }
 
 // twoStatements is the work that all shapes of a mutation do here.
@@ -30,7 +31,7 @@ func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{})
 	w := newWire(t, b.database)
-	pool := w.pool(t, b.database, pgx.QueryExecModeCacheStatement, maxConns(1))
+	pool := wirePool(t, b.database, w, pgx.QueryExecModeCacheStatement, maxConns(1))
 	store := newStore(t, pool, idem.Config{})
 	ctx := t.Context()
 
