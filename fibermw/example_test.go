@@ -2,6 +2,7 @@ package fibermw_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"os"
 
@@ -76,6 +77,32 @@ func ExampleEnd() {
 		fibermw.End(c, fibermw.Commit)
 		return c.Status(fiber.StatusPaymentRequired).JSON(fiber.Map{"state": "declined"})
 	}))
+}
+
+// The rules that clients have to know, as JSON, Markdown or OpenAPI.
+func ExampleRulesOf() {
+	config := fibermw.Config{Store: openStore(), Scope: tenant, AllowMissingKey: true}
+	rules := fibermw.RulesOf(config)
+	rules.Scope = "Each tenant has keys of its own, shared by all its users."
+
+	app := fiber.New()
+	app.Get("/idempotency", rules.Send)
+}
+
+// What the rules are made of is what clients can rely on.
+func ExampleRules() {
+	rules := fibermw.RulesOf(fibermw.Config{Store: new(idem.Store), Scope: fibermw.GlobalScope})
+	fmt.Println("key:", rules.Key.Header)
+	fmt.Println("scope:", rules.Scope)
+	fmt.Println("completed:", rules.Statuses.Completed)
+	fmt.Println("refused:", rules.Statuses.Refused)
+	fmt.Println("runs again:", rules.Statuses.NotFinal)
+	// Output:
+	// key: Idempotency-Key
+	// scope: All callers share one set of keys.
+	// completed: [200-399]
+	// refused: [400 402 404-407 409-424 426-428 430-499]
+	// runs again: [401 403 408 425 429 500-599]
 }
 
 func openStore() *idem.Store {

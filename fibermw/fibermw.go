@@ -55,11 +55,15 @@ func (m *middleware) request(c *fiber.Ctx) (idem.Request, error) {
 	key, err := parseKey(headerLines(c, m.KeyHeader))
 	switch {
 	case err != nil:
-		return request, m.problem(CodeKeyInvalid, "The header "+m.KeyHeader+" "+err.Error()+".", nil)
+		problem := m.problem(CodeKeyInvalid, nil)
+		problem.Detail = "The header " + m.KeyHeader + " " + err.Error() + "."
+		return request, problem
 	case key == "" && m.AllowMissingKey:
 		return request, nil
 	case key == "":
-		return request, m.problem(CodeKeyMissing, "Send the header "+m.KeyHeader+" with a value that is new for each new request and the same for its retries.", nil)
+		problem := m.problem(CodeKeyMissing, nil)
+		problem.Detail = "Send the header " + m.KeyHeader + " with a value that is new for each new request and the same for its retries."
+		return request, problem
 	}
 	request.Key = key
 

@@ -3,6 +3,7 @@ package fibermw
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	CodeResponseTooLarge    = "response-too-large"      // 500
 	CodeInternal            = "internal-error"          // 500
 )
+
+const mimeProblem = "application/problem+json"
 
 // Problem is an answer of this package (RFC 9457). Its fields and its Error are
 // for clients; the cause is for the operator and found by errors.Unwrap.
@@ -58,7 +61,7 @@ func SendProblem(c *fiber.Ctx, problem *Problem) error {
 		seconds := (problem.RetryAfter + time.Second - 1) / time.Second
 		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(int64(seconds), 10))
 	}
-	c.Set(fiber.HeaderContentType, "application/problem+json")
+	c.Set(fiber.HeaderContentType, mimeProblem)
 	return c.Status(problem.Status).Send(body)
 }
 
@@ -66,40 +69,49 @@ func SendProblem(c *fiber.Ctx, problem *Problem) error {
 func (m *middleware) problemOf(err error) *Problem {
 	var outcomeUnknown *idem.OutcomeUnknownError
 	var tooLarge *idem.ResponseTooLargeError
+	code := CodeInternal
 	switch {
 	case errors.As(err, &outcomeUnknown):
-		return m.problem(CodeOutcomeUnknown, "The request was carried out once or not at all. Send it again with the same key to find out.", err)
+		code = CodeOutcomeUnknown
 	case errors.Is(err, idem.ErrInFlight):
-		return m.problem(CodeInFlight, "A request with this key is being processed. Send it again with the same key a little later to get its answer.", err)
+		code = CodeInFlight
 	case errors.Is(err, idem.ErrKeyReused):
-		return m.problem(CodeKeyReused, "This key was used for a different request. Use a new key for a new request.", err)
+		code = CodeKeyReused
 	case errors.As(err, &tooLarge):
-		return m.problem(CodeResponseTooLarge, "The answer is too large to be recorded. Nothing was changed.", err)
+		code = CodeResponseTooLarge
 	case idem.Retryable(err):
-		return m.problem(CodeDatabaseUnavailable, "The database could not carry out the request. Nothing was changed. Send the same request again a little later.", err)
+		code = CodeDatabaseUnavailable
 	}
-	return m.problem(CodeInternal, "The request failed. Nothing was changed.", err)
+	return m.problem(code, err)
 }
 
-func (m *middleware) problem(code, detail string, cause error) *Problem {
-	p := &Problem{Type: m.ProblemTypeBase + code, Detail: detail, Code: code, cause: cause}
-	switch code {
-	case CodeKeyMissing:
-		p.Status, p.Title = fiber.StatusBadRequest, "Idempotency key missing"
-	case CodeKeyInvalid:
-		p.Status, p.Title = fiber.StatusBadRequest, "Idempotency key invalid"
-	case CodeInFlight:
-		p.Status, p.Title, p.RetryAfter = fiber.StatusConflict, "Request in flight", m.RetryAfter
-	case CodeKeyReused:
-		p.Status, p.Title = fiber.StatusUnprocessableEntity, "Idempotency key reused"
-	case CodeOutcomeUnknown:
-		p.Status, p.Title, p.RetryAfter = fiber.StatusServiceUnavailable, "Outcome unknown", m.RetryAfter
-	case CodeDatabaseUnavailable:
-		p.Status, p.Title, p.RetryAfter = fiber.StatusServiceUnavailable, "Database unavailable", m.RetryAfter
-	case CodeResponseTooLarge:
-		p.Status, p.Title = fiber.StatusInternalServerError, "Response too large"
-	case CodeInternal:
-		p.Status, p.Title = fiber.StatusInternalServerError, "Internal error"
+// problem makes the problem of a code of this package.
+func (m *middleware) problem(code string, cause error) *Problem {
+	kind := problemKinds[slices.IndexFunc(problemKinds, func(k problemKind) bool { return k.code == code })]
+	p := &Problem{Type: m.ProblemTypeBase + code, Title: kind.title, Status: kind.status, Detail: kind.detail, Code: code, cause: cause}
+	if kind.again {
+		p.RetryAfter = m.RetryAfter
 	}
 	return p
+}
+
+// problemKind is what all problems with one code have in common.
+type problemKind struct {
+	code   string
+	status int
+	title  string
+	detail string
+	again  bool // the same request with the same key may get another answer
+}
+
+// problemKinds has all codes, in the order in which a request can meet them.
+var problemKinds = []problemKind{
+	{CodeKeyMissing, fiber.StatusBadRequest, "Idempotency key missing", "Send a key that is new for each new request and the same for its retries.", false},
+	{CodeKeyInvalid, fiber.StatusBadRequest, "Idempotency key invalid", "The header of the key does not hold one key as it is published.", false},
+	{CodeInFlight, fiber.StatusConflict, "Request in flight", "A request with this key is being processed. Send it again with the same key a little later to get its answer.", true},
+	{CodeKeyReused, fiber.StatusUnprocessableEntity, "Idempotency key reused", "This key was used for a different request. Use a new key for a new request.", false},
+	{CodeOutcomeUnknown, fiber.StatusServiceUnavailable, "Outcome unknown", "The request was carried out once or not at all. Send it again with the same key to find out.", true},
+	{CodeDatabaseUnavailable, fiber.StatusServiceUnavailable, "Database unavailable", "The database could not carry out the request. Nothing was changed. Send the same request again a little later.", true},
+	{CodeResponseTooLarge, fiber.StatusInternalServerError, "Response too large", "The answer is too large to be recorded. Nothing was changed.", false},
+	{CodeInternal, fiber.StatusInternalServerError, "Internal error", "The request failed. Nothing was changed.", false},
 }

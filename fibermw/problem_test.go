@@ -72,7 +72,7 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 		if !strings.Contains(string(page), "\n## "+code+"\n") {
 			t.Errorf("docs/problems.md has no section %s", code)
 		}
-		if p := testMiddleware(nil).problem(code, "", nil); p.Status == 0 || p.Title == "" {
+		if p := testMiddleware(nil).problem(code, nil); p.Status == 0 || p.Title == "" {
 			t.Errorf("the problem %s has no status or no title", code)
 		}
 	}
