@@ -19,6 +19,7 @@ type call struct {
 	payloadLock int64
 	pool        *pgxpool.Pool
 	outer       *call // the call whose mutation makes this one
+	pooled      bool  // its mutation holds a connection of the pool
 
 	start     time.Time
 	claimedAt pgtype.Timestamptz // of the first claim; all claims of the call carry it
@@ -76,6 +77,17 @@ func withCall(ctx context.Context, c *call) context.Context {
 func callFrom(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c
+}
+
+// connections is how many connections of pool this mutation and those around
+// it hold.
+func (c *call) connections(pool *pgxpool.Pool) (held int32) {
+	for ; c != nil; c = c.outer {
+		if c.pooled && c.pool == pool {
+			held++
+		}
+	}
+	return held
 }
 
 // DerivedKey makes an idempotency key for a call that the mutation has to make

@@ -25,6 +25,7 @@ const (
 
 var (
 	errPoolExhausted = errors.New("idem: no connection became free within Config.AcquireTimeout")
+	errPoolNested    = errors.New("idem: the mutations around this call hold every connection of the pool, so it would wait for itself: use DoTx with the transaction that was lent")
 	errUnstable      = fmt.Errorf("%w: it changed hands %d times while it was looked at", ErrInFlight, looksMax)
 
 	// Two endings of a look after which the key must be looked at again.
@@ -81,6 +82,7 @@ func (s *Store) claim(ctx context.Context, c *call) (*unit, Result, error) {
 			}
 			continue
 		}
+		err = u.lost(err)
 		u.releaseLater(ctx)
 		if errors.Is(err, errReusedInFlight) {
 			err = ErrKeyReused
@@ -99,13 +101,21 @@ func mustLookAgain(err, previous error) bool {
 	return errors.Is(err, errLookAgain) || errors.Is(err, errReusedInFlight) && !errors.Is(previous, errReusedInFlight)
 }
 
-// acquire takes a connection of the pool.
+// acquire takes a connection of the pool. A call inside a mutation does not wait
+// for a connection that only its own end could free.
 func (s *Store) acquire(ctx context.Context) (*unit, error) {
+	held := callFrom(ctx).connections(s.pool)
+	if held > 0 && held >= s.pool.Stat().MaxConns() {
+		return nil, errPoolNested
+	}
 	acquireCtx, cancel := context.WithTimeoutCause(ctx, s.config.AcquireTimeout, errPoolExhausted)
 	defer cancel()
 	conn, err := s.pool.Acquire(acquireCtx)
 	if err != nil {
 		if cause := context.Cause(acquireCtx); cause != nil && acquireCtx.Err() != nil {
+			if held > 0 {
+				cause = fmt.Errorf("%w (the mutation around this call holds one: use DoTx with its transaction)", cause)
+			}
 			return nil, fmt.Errorf("%w: %w", cause, err)
 		}
 		return nil, err
@@ -252,7 +262,16 @@ func (u *unit) rollback(ctx context.Context) error {
 	}
 	ctx, cancel := detach(ctx, rollbackTimeout)
 	defer cancel()
-	return u.tx.Rollback(ctx)
+	return u.lost(u.tx.Rollback(ctx))
+}
+
+// lost names the error that has ended the unit's connection before COMMIT was
+// sent: what the network says of it is in no class.
+func (u *unit) lost(err error) error {
+	if err != nil && u.conn.Conn().IsClosed() {
+		return fmt.Errorf("%w: %w", errConnectionLost, err)
+	}
+	return err
 }
 
 // release undoes what was not committed and gives the connection back. The

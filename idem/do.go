@@ -99,7 +99,7 @@ func (s *Store) run(
 			return Result{}, fmt.Errorf("%w: %w", errNotCommitted, c.unsettled)
 		}
 		c.seen.Attempts++
-		c.claimedAt, c.unsettled = u.look.row.createdAt, nil
+		c.claimedAt, c.unsettled, c.pooled = u.look.row.createdAt, nil, true
 
 		result, err = s.execute(ctx, c, u, mutation)
 		var unsettled *unsettledError
@@ -237,6 +237,7 @@ func (s *Store) obtainWithoutKey(ctx context.Context, _ *call) (*unit, Result, e
 		return nil, Result{}, err
 	}
 	if err := u.send(ctx, s.begin.batch()); err != nil {
+		err = u.lost(err)
 		u.release(ctx)
 		return nil, Result{}, err
 	}
