@@ -126,6 +126,7 @@ func (s *Store) awaitHolder(ctx context.Context, c *call) error {
 	if err == nil {
 		defer u.release(ctx)
 		_, err = u.conn.Exec(ctx, awaitSQL, left.Milliseconds(), c.payloadLock)
+		err = u.lost(err)
 	}
 	var pgErr *pgconn.PgError
 	switch {

@@ -143,6 +143,29 @@ func TestAnUnansweredCommitWithoutAKeyIsUnknown(t *testing.T) {
 	b.wantEffects(t, "k", 1)
 }
 
+// Whatever the network says of a connection lost before COMMIT, the caller may
+// try again: also when the mutation has not begun or has been undone.
+func TestAConnectionLostBeforeCommitIsRetryable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	w := newWire(t, b.database)
+	store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), idem.Config{})
+	for _, lost := range []string{"begin", "rollback"} {
+		for _, manner := range []faults.Manner{faults.FIN, faults.RST} {
+			w.Arm(faults.Fault{SQL: lost, Point: faults.Before, Manner: manner})
+			_, err := store.Do(t.Context(), request("k"), rejecting("k"))
+			if !idem.Retryable(err) || w.Fired() != 1 {
+				t.Errorf("%s, %s: error is %v, want a retryable one", lost, manner, err)
+			}
+		}
+	}
+	w.Arm(faults.Fault{SQL: "begin", Point: faults.Before, Manner: faults.FIN})
+	if _, err := store.DoWithoutKey(t.Context(), idem.Request{}, created("k")); !idem.Retryable(err) {
+		t.Errorf("without a key: error is %v, want a retryable one", err)
+	}
+	b.wantEffects(t, "k", 0)
+}
+
 // Goal: COMMIT does not end with its caller, and everything before it does.
 // Method: the caller's context ends at each step of the unit.
 func TestACallerThatHangsUp(t *testing.T) {
