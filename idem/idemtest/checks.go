@@ -1,8 +1,10 @@
 package idemtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -54,13 +56,11 @@ func (k *kit) replay() bool {
 		}
 		again, err := k.send(k.t.Context(), r)
 		if change := k.effect() - before; change != k.whole(variant) {
-			k.report("replay", "a %v request and its retry: the effect %s. %s Then look for an effect that is made outside the mutation, before or after the library is called.",
-				variant, k.times(change), k.records(r.Key))
+			k.report("replay", "after a request of the variant %v and its retry the effect %s. %s", variant, k.times(change), k.why(r.Key, effectOutside))
 			return false
 		}
 		if difference := k.app.difference(first, again); err != nil || difference != "" {
-			k.report("replay", "the retry did not get the recorded answer: %s (%v). %s Then look for what adds to the answer outside the library, such as a middleware around it, a clock or a random number; headers that may differ belong into App.VolatileHeaders.",
-				difference, err, k.records(r.Key))
+			k.report("replay", "the retry did not get the recorded answer: %s. %s", cmp.Or(difference, fmt.Sprint(err)), k.why(r.Key, changedOutside))
 			return false
 		}
 	}
@@ -130,7 +130,7 @@ func (k *kit) refusedInFlight(check string, r Request) {
 	k.t.Helper()
 	same, err := k.send(k.t.Context(), r)
 	if err != nil || same.final() || same.Status >= 500 && same.Status != http.StatusServiceUnavailable {
-		k.report(check, "the same request, sent while the first is in flight, got %v, not 409. %s", reply{same, err}, k.records(r.Key))
+		k.report(check, "the same request, sent while the first is in flight, got %v, not 409. %s", reply{same, err}, k.why(r.Key, effectOutside))
 	}
 	other, err := k.send(k.t.Context(), Request{Key: r.Key, Variant: Other})
 	if err != nil || other.succeeded() || other.Status >= 500 && other.Status != http.StatusServiceUnavailable {
@@ -248,7 +248,7 @@ func (k *kit) burst() {
 			known = a
 		case a.succeeded():
 			if difference := k.app.difference(known.Answer, a.Answer); difference != "" {
-				k.report(check, "%d equal requests got different answers: %s. %s", k.app.Burst, difference, k.records(r.Key))
+				k.report(check, "%d equal requests got different answers: %s. %s", k.app.Burst, difference, k.why(r.Key, changedOutside))
 			}
 		}
 	}
@@ -270,7 +270,7 @@ func (k *kit) clientGone() {
 
 // crash has the app die at a step: its connection is gone, and so is the rest of
 // the call. The next try is that of another process.
-func (k *kit) crash(step failpoint.Step, variant Variant) {
+func (k *kit) crash(step failpoint.Step, variant Variant) bool {
 	k.t.Helper()
 	check := "crash " + string(step)
 	r := newRequest(variant)
@@ -280,20 +280,18 @@ func (k *kit) crash(step failpoint.Step, variant Variant) {
 	k.clear()
 	if !tr.caught() {
 		k.report(check, "the request did not come to this step: it got %v.", reply{first, err})
-		return
+		return false
 	}
 	want := int64(0)
 	if step == failpoint.AfterCommit {
 		want = k.whole(variant)
 	}
-	if k.undone(check, reply{first, err}, before, want) {
-		k.finish(check, r, before, reply{first, err})
-	}
+	return k.undone(check, reply{first, err}, before, want) && k.finish(check, r, before, reply{first, err})
 }
 
 // lostConnection has the server end the call's backend at a step. The app lives
 // and may find out how it ended.
-func (k *kit) lostConnection(step failpoint.Step, variant Variant) {
+func (k *kit) lostConnection(step failpoint.Step, variant Variant) bool {
 	k.t.Helper()
 	check := "lost connection " + string(step)
 	r := newRequest(variant)
@@ -303,7 +301,7 @@ func (k *kit) lostConnection(step failpoint.Step, variant Variant) {
 	k.clear()
 	if !tr.caught() {
 		k.report(check, "the request did not come to this step: it got %v.", reply{first, err})
-		return
+		return false
 	}
-	k.finish(check, r, before, reply{first, err})
+	return k.finish(check, r, before, reply{first, err})
 }

@@ -304,3 +304,8 @@ func TestNothingStaysSwitchedOn(t *testing.T) {
 		idemtest.Run(t, app)
 	}
 }
+
+func TestTheExampleIsRight(t *testing.T) {
+	t.Parallel()
+	proveNotes(t)
+}

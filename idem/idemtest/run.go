@@ -49,10 +49,19 @@ func Run(t testing.TB, app App) {
 	k.sqlError()
 	k.burst()
 	k.clientGone()
+	for _, breakdown := range []func(failpoint.Step, Variant) bool{k.crash, k.lostConnection} {
+		k.atEveryStep(breakdown)
+	}
+}
+
+// atEveryStep stops at the first step that fails: the others would say the same.
+func (k *kit) atEveryStep(breakdown func(failpoint.Step, Variant) bool) {
+	k.t.Helper()
 	for _, step := range steps {
 		for _, variant := range k.variants() {
-			k.crash(step, variant)
-			k.lostConnection(step, variant)
+			if !breakdown(step, variant) {
+				return
+			}
 		}
 	}
 }
@@ -177,11 +186,12 @@ func (k *kit) finish(check string, r Request, before int64, known reply) bool {
 	k.t.Helper()
 	answer := k.retry(r)
 	if answer.err != nil || answer.succeeded() != (r.Variant != Refused) || !answer.final() {
-		k.report(check, "retries with the same key end with %v. %s", answer, k.records(r.Key))
+		k.report(check, "retries with the same key end with %v. %s", answer, k.why(r.Key, "Send it by hand and look at the app's log."))
 		return false
 	}
 	if change := k.effect() - before; change != k.whole(r.Variant) {
-		k.report(check, "after the retries of one request the effect %s. %s", k.times(change), k.records(r.Key))
+		k.report(check, "after the retries of one request the effect %s. %s", k.times(change), k.why(r.Key,
+			"More than once: look for an effect that is made outside the mutation. Less: look for an error of a statement that is not checked."))
 		return false
 	}
 	again := k.retry(r)
@@ -190,15 +200,22 @@ func (k *kit) finish(check string, r Request, before int64, known reply) bool {
 	}
 	for _, a := range []reply{answer, again} {
 		if difference := k.app.difference(known.Answer, a.Answer); a.err != nil || difference != "" {
-			k.report(check, "two answers to one key: %s. The first was %v, this one is %v. %s", difference, known, a, k.records(r.Key))
+			k.report(check, "two answers to one key: %s. The first was %v, this one is %v. %s", difference, known, a, k.why(r.Key, changedOutside))
 			return false
 		}
 	}
 	return true
 }
 
-// records says what the database knows about a key, and what that means.
-func (k *kit) records(key string) string {
+// Advice for a key whose record is as it should be.
+const (
+	effectOutside  = "Look for an effect that is made outside the mutation, before or after the library is called."
+	changedOutside = "Look for what changes the answer outside the library, such as a middleware around it, a clock or a random number. Headers that may differ belong into App.VolatileHeaders."
+)
+
+// why explains what went wrong with a key by its records. otherwise is the
+// advice if they are as they should be.
+func (k *kit) why(key, otherwise string) string {
 	rows, err := k.conn.Query(k.t.Context(), "select scope, state from idem.records where key = $1 order by created_at", key)
 	if err != nil {
 		return fmt.Sprintf("(The records could not be read: %v.)", err)
@@ -218,5 +235,5 @@ func (k *kit) records(key string) string {
 		return fmt.Sprintf("The key has a record in each of %d scopes, %s: a scope must be the same for all tries of one caller. A token that rotates is not a scope; take the tenant or user.",
 			len(scopes), strings.Join(scopes, " and "))
 	}
-	return fmt.Sprintf("The key has one record, %s, as it should.", states[0])
+	return fmt.Sprintf("The key has one record, %s, as it should. %s", states[0], otherwise)
 }

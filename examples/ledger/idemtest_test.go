@@ -1,0 +1,93 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/idem"
+	"github.com/idempg/idempg/idem/idemtest"
+)
+
+// Transfers are exactly once: repeated, at once, with a client that hangs up,
+// with an app that dies at any step, refused or not. What is measured is the
+// balance of who is paid.
+func TestTransfersAreExactlyOnce(t *testing.T) {
+	t.Parallel()
+	pool := idemtest.NewDatabase(t, migrate)
+	store, keys := newTestStore(t, pool)
+	app := newApp(pool, store, keys)
+	openTestAccounts(t, app)
+	bodies := map[idemtest.Variant]string{
+		idemtest.Original: transferBody("bank", "alice", 700),
+		idemtest.Other:    transferBody("bank", "alice", 9900),
+		idemtest.Refused:  transferBody("poor", "alice", 700),
+	}
+	idemtest.Run(t, idemtest.App{
+		Store: store,
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request {
+			return newTestRequest("/v1/transfers", bodies[r.Variant])
+		}),
+		Effect:   idemtest.Query(pool, "select balance from ledger.accounts where tenant = 'acme' and id = 'alice'"),
+		Refusals: true,
+	})
+	wantBalancedBooks(t, pool)
+}
+
+// Accounts are exactly once, too. Each has an id of its own, made from the key.
+func TestAccountsAreExactlyOnce(t *testing.T) {
+	t.Parallel()
+	pool := idemtest.NewDatabase(t, migrate)
+	store, keys := newTestStore(t, pool)
+	app := newApp(pool, store, keys)
+	currencies := map[idemtest.Variant]string{idemtest.Original: "EUR", idemtest.Other: "JPY", idemtest.Refused: "euro"}
+	idemtest.Run(t, idemtest.App{
+		Store: store,
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request {
+			id := strings.ToLower(r.Key)
+			return newTestRequest("/v1/accounts", `{"id":"`+id+`","currency":"`+currencies[r.Variant]+`"}`)
+		}),
+		Effect:   idemtest.Query(pool, "select count(*) from ledger.accounts"),
+		Refusals: true,
+	})
+}
+
+func newTestStore(t *testing.T, pool *pgxpool.Pool) (*idem.Store, apiKeys) {
+	t.Helper()
+	store, err := idem.New(pool, idem.Config{})
+	must(t, err)
+	keys, _, err := parseAPIKeys(defaultKeys)
+	must(t, err)
+	return store, keys
+}
+
+func testFiber(app *fiber.App) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) { return app.Test(r, -1) }
+}
+
+func newTestRequest(path, body string) *http.Request {
+	request := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	request.Header.Set("Authorization", "Bearer acme-demo-key")
+	return request
+}
+
+func openTestAccounts(t *testing.T, app *fiber.App) {
+	t.Helper()
+	for _, body := range []string{
+		`{"id":"bank","currency":"EUR","min_balance":null}`,
+		`{"id":"alice","currency":"EUR","min_balance":0}`,
+		`{"id":"poor","currency":"EUR","min_balance":0}`,
+	} {
+		request := newTestRequest("/v1/accounts", body)
+		request.Header.Set("Idempotency-Key", newKey())
+		response, err := app.Test(request, -1)
+		must(t, err)
+		if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusCreated {
+			t.Fatalf("open an account: %d, %v", response.StatusCode, err)
+		}
+	}
+}
