@@ -40,10 +40,20 @@
 //
 // # What to mind when mounting
 //
-// Mount cors, requestid, limiter, compress, etag and recover outside (before)
-// this middleware, so that they treat replays like first answers. Inside they
-// do no harm: what they set is never stored where it belongs to one request
-// only, see [Config].HeadersNeverStored, and Accept-Encoding is hidden from the
-// handler, so that a record is never compressed. Mounted twice on one request,
-// the outer one acts.
+// Mount on the routes or groups that change something. A New that covers a
+// whole app acts before Fiber looks for the route, so that unknown paths need a
+// key, too, and their 404 is recorded.
+//
+// Mount whatever may refuse a request (authentication, csrf, limiter) outside,
+// that is before this middleware: inside it is not asked about replays. Mount
+// cors, requestid, compress, etag and recover outside, too, so that they treat
+// replays like first answers. Inside they do no harm: what they set is never
+// stored where it belongs to one request only, see [Config].HeadersNeverStored,
+// and Accept-Encoding is hidden from the handler, so that a record is never
+// compressed. Mounted twice on one request, the outer one acts.
+//
+// # Publishing the rules
+//
+// The Idempotency-Key draft asks every service to publish its rules. [RulesOf]
+// tells them from the config in force.
 package fibermw
