@@ -22,7 +22,7 @@ type call struct {
 	pooled      bool  // its mutation holds a connection of the pool
 
 	start     time.Time
-	claimedAt pgtype.Timestamptz // of the first claim; all claims of the call carry it
+	claimedAt pgtype.Timestamptz // of the first claim, unless nothing stayed of it; all later claims carry it
 	unsettled error              // the COMMIT of the latest attempt, if it was not answered
 	flight    *flight            // what other duplicates in this process wait for
 	cause     error              // given to Reject
@@ -123,7 +123,7 @@ func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
 	c.seen.Total = time.Since(c.start)
 	c.seen.Outcome = c.outcome(result, err)
 	c.seen.Err = err
-	if err == nil {
+	if c.seen.Outcome == OutcomeRejected {
 		c.seen.Err = c.cause
 	}
 	s.observe(ctx, c.seen)

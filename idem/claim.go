@@ -83,13 +83,13 @@ func (s *Store) claim(ctx context.Context, c *call) (*unit, Result, error) {
 			continue
 		}
 		err = u.lost(err)
-		u.releaseLater(ctx)
+		u.releaseLater()
 		if errors.Is(err, errReusedInFlight) {
 			err = ErrKeyReused
 		}
 		return nil, result, err
 	}
-	u.releaseLater(ctx)
+	u.releaseLater()
 	return nil, Result{}, errUnstable
 }
 
@@ -286,7 +286,7 @@ func (u *unit) release(ctx context.Context) {
 }
 
 // releaseLater is release for a transaction that wrote nothing: the caller's
-// answer need not wait for the ROLLBACK.
-func (u *unit) releaseLater(ctx context.Context) {
-	go u.release(ctx)
+// answer need not wait for the ROLLBACK. The caller's context may be gone by then.
+func (u *unit) releaseLater() {
+	go u.release(context.Background())
 }

@@ -20,6 +20,7 @@ import (
 var (
 	errConnectionLost = errors.New("idem: the connection was lost before COMMIT was sent: nothing stays, and the key is free")
 	errNotCommitted   = errors.New("idem: COMMIT got no answer and did not happen: nothing stays, and the key is free")
+	errMayHaveExpired = errors.New("idem: the record would have expired by now, so its absence proves nothing: Request.TTL is too short")
 	errNotReplicated  = errors.New("idem: the wait for a synchronous standby was cancelled after COMMIT")
 )
 
@@ -150,8 +151,9 @@ func (w *noticeWatch) stop() (seen bool) {
 // settle learns how an unanswered COMMIT ended, by the ordinary claim on
 // another connection. It returns the Result of the record when there is one; a
 // unit that owns the key when COMMIT did not happen, which the primary key
-// proves; or OutcomeUnknownError when nobody answered in time. While the old
-// backend is alive it holds the key, and settle waits.
+// proves as long as no record can have expired; or OutcomeUnknownError when
+// nobody answered in time. While the old backend is alive it holds the key, and
+// settle waits.
 func (s *Store) settle(ctx context.Context, c *call) (*unit, Result, error) {
 	ctx, cancel := detach(ctx, s.config.SettleTimeout)
 	defer cancel()
@@ -161,6 +163,9 @@ func (s *Store) settle(ctx context.Context, c *call) (*unit, Result, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		u, result, err := s.claim(ctx, c)
 		switch {
+		case u != nil && time.Since(c.start) >= c.request.TTL:
+			u.release(ctx)
+			return nil, Result{}, &OutcomeUnknownError{Cause: c.unsettled, Last: errMayHaveExpired}
 		case u != nil:
 			return u, Result{}, nil
 		case err == nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/idempg/idempg/internal/failpoint"
 )
@@ -107,6 +108,7 @@ func (s *Store) run(
 		case errors.As(err, &unsettled):
 			c.unsettled = unsettled.cause
 		case err != nil && classify(err) == retry && c.seen.Attempts < c.request.AttemptsMax && sleep(ctx, pause):
+			c.claimedAt = pgtype.Timestamptz{} // nothing stays of that claim: the next one counts its own time
 		default:
 			return result, err
 		}
@@ -258,6 +260,8 @@ func (c *call) invoke(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, mutation M
 
 	var rejected *rejection
 	switch {
+	case lent.loan.committed && errors.As(err, &rejected): // the unit is doomed: this is no rejection any more
+		return Response{}, errors.Join(ErrTxEnded, rejected.cause)
 	case lent.loan.committed:
 		return Response{}, errors.Join(ErrTxEnded, err)
 	case err != nil && !errors.As(err, &rejected) && conn.IsClosed():

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -55,7 +56,7 @@ func classifySQLSTATE(err *pgconn.PgError) class {
 		"57P01", "57P02", "57P03", "57P04", "57P05": // server or session going away
 		return unknown
 	}
-	severity := err.SeverityUnlocalized
+	severity := cmp.Or(err.SeverityUnlocalized, err.Severity) // some poolers send the localized one alone
 	if severity == "FATAL" || severity == "PANIC" || len(err.Code) == 5 && err.Code[:2] == "08" {
 		return unknown
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// lockTimeoutGrace is how late the server may say that a wait is over.
+const lockTimeoutGrace = 5 * time.Second
+
 // payload is one request as duplicates share it.
 type payload struct {
 	id          identity
@@ -96,7 +99,7 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 			}
 			c.flight = f
 		}
-		if err := s.awaitHolder(waitCtx, c); err != nil {
+		if err := s.awaitHolder(ctx, waitCtx, c); err != nil {
 			return nil, Result{}, err
 		}
 	}
@@ -113,19 +116,23 @@ func (f *flight) follow(ctx context.Context) (result Result, landed bool, err er
 	}
 }
 
-// awaitHolder waits in the database until the request in flight has ended. It
-// returns ErrInFlight when the policy's time is over, and the cause when the
-// caller's context ends first.
-func (s *Store) awaitHolder(ctx context.Context, c *call) error {
-	deadline, _ := ctx.Deadline()
+// awaitHolder waits in the database until the request in flight has ended, or
+// something cut the wait short: look again. It returns ErrInFlight when the
+// policy's time, which ends waitCtx, is over, and the cause when the caller's
+// context ends first.
+func (s *Store) awaitHolder(ctx, waitCtx context.Context, c *call) error {
+	deadline, _ := waitCtx.Deadline()
 	left := time.Until(deadline)
 	if left < time.Millisecond {
 		return ErrInFlight
 	}
-	u, err := s.acquire(ctx)
+	u, err := s.acquire(waitCtx)
 	if err == nil {
 		defer u.release(ctx)
-		_, err = u.conn.Exec(ctx, awaitSQL, left.Milliseconds(), c.payloadLock)
+		// The server ends the wait. A context that ends at the same moment would close the connection.
+		execCtx, cancel := context.WithTimeout(ctx, left+lockTimeoutGrace)
+		defer cancel()
+		_, err = u.conn.Exec(execCtx, awaitSQL, left.Milliseconds(), c.payloadLock)
 		err = u.lost(err)
 	}
 	var pgErr *pgconn.PgError
@@ -134,8 +141,10 @@ func (s *Store) awaitHolder(ctx context.Context, c *call) error {
 		return nil
 	case errors.As(err, &pgErr) && pgErr.Code == "55P03": // lock_not_available: lock_timeout
 		return ErrInFlight
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	case waitCtx.Err() != nil:
+		return context.Cause(waitCtx)
+	case pgErr != nil && pgErr.Code == "57014": // query_canceled: a statement_timeout of the role, an operator
+		return nil
 	}
 	return err
 }
