@@ -26,12 +26,6 @@ type Message struct {
 	SQL       string // what a Parse or Query message carries
 }
 
-// Flushes reports whether the server acts on all it was sent when it has this
-// message. After any other it waits for more.
-func (m Message) Flushes() bool {
-	return m.Kind == 'S' || m.Kind == 'Q'
-}
-
 const (
 	messageBytesMax = 1 << 30
 	cancelRequest   = 80877102 // takes the place of a protocol version

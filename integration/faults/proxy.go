@@ -22,6 +22,7 @@ type Proxy struct {
 	armed     []Fault
 	passed    int // messages that the first of armed counted
 	fired     int
+	met       chan struct{}
 }
 
 // New starts a proxy to the server at address upstream, on a free port of the
@@ -43,11 +44,13 @@ func (p *Proxy) Port() uint16 {
 }
 
 // Arm makes the connection break at the fault, and then, counted from there, at
-// each that follows it. Whatever was armed before is forgotten.
-func (p *Proxy) Arm(faults ...Fault) {
+// each that follows it. Whatever was armed before is forgotten. The channel is
+// closed when the first fault is met.
+func (p *Proxy) Arm(faults ...Fault) (met <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed, p.passed, p.fired = faults, 0, 0
+	p.armed, p.passed, p.fired, p.met = faults, 0, 0, make(chan struct{})
+	return p.met
 }
 
 // Fired is how many of the faults armed last have been met.
@@ -152,7 +155,9 @@ func (p *Proxy) meet(m Message) (Fault, bool) {
 	if p.passed++; p.passed <= fault.Index {
 		return Fault{}, false
 	}
-	p.fired++
+	if p.fired++; p.fired == 1 {
+		close(p.met)
+	}
 	p.passed = 0
 	return fault, true
 }
