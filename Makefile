@@ -6,6 +6,8 @@ SHELL       := bash
 MODULES    := . integration examples/ledger
 TEST_FLAGS ?=
 GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS)
+FUZZ_TIME    ?= 10s
+MUTANT_FLAGS ?=
 # What the container run uses: the oldest and the newest Postgres we have images for.
 POSTGRES_VERSIONS ?= 15 18
 CONTAINER_TESTS   := ./integration/... ./internal/localpg
@@ -32,6 +34,20 @@ test-container: ## Run the tests that need containers, on the oldest and the new
 	@status=0; for version in $(POSTGRES_VERSIONS); do \
 		echo "== PostgreSQL $$version: $(GO_TEST) $(CONTAINER_TESTS)"; \
 		IDEM_TEST_IMAGE=idempg/postgres:$$version $(GO_TEST) $(CONTAINER_TESTS) || status=1; \
+	done; exit $$status
+
+.PHONY: mutants
+mutants: ## Break the library on purpose, fault by fault: each must turn a test red.
+	go run ./integration/mutants $(MUTANT_FLAGS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZ_TIME, one after the other.
+	@status=0; for package in ./idem ./fibermw; do \
+		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz') || status=1; \
+		for target in $$targets; do \
+			echo "== $$package $$target: $(FUZZ_TIME)"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_TIME) $$package || status=1; \
+		done; \
 	done; exit $$status
 
 .PHONY: example

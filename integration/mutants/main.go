@@ -136,7 +136,8 @@ var (
 )
 
 func (l *lab) test(ctx context.Context, where string, names []string, flags ...string) ([]byte, error) {
-	arguments := append([]string{"test", "-vet=off", "-count=1", "-run", "^(" + strings.Join(names, "|") + ")$"}, flags...)
+	// Without debugging information, linking is what a run no longer waits for.
+	arguments := append([]string{"test", "-vet=off", "-ldflags=-s -w", "-count=1", "-run", "^(" + strings.Join(names, "|") + ")$"}, flags...)
 	command := exec.CommandContext(ctx, "go", append(arguments, where)...)
 	command.Dir = l.root
 	command.Env = append(os.Environ(), urlVariable+"="+l.url)
@@ -157,15 +158,24 @@ func (l *lab) apply(edits []edit) (repair func(), err error) {
 		if err != nil {
 			return repair, err
 		}
-		if n := strings.Count(string(source), e.old); n != 1 {
-			return repair, fmt.Errorf("%s has %d times %q", e.file, n, e.old)
+		broken, err := e.apply(string(source))
+		if err != nil {
+			return repair, err
 		}
 		undo = append(undo, func() { _ = os.WriteFile(path, source, 0o600) }) // a failure shows in the next run
-		if err := os.WriteFile(path, []byte(strings.Replace(string(source), e.old, e.new, 1)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 			return repair, err
 		}
 	}
 	return repair, nil
+}
+
+// apply returns the source with the edit made. It must say old in one place.
+func (e edit) apply(source string) (string, error) {
+	if n := strings.Count(source, e.old); n != 1 {
+		return "", fmt.Errorf("%s says %d times: %s", e.file, n, e.old)
+	}
+	return strings.Replace(source, e.old, e.new, 1), nil
 }
 
 // copyCheckout copies what git knows of the checkout, and what it would add.

@@ -23,17 +23,20 @@ var mutants = []mutant{
 	{
 		"the case of keys is folded",
 		[]edit{{"idem/request.go", `digest("idempg.key", scope, key)`, `digest("idempg.key", scope, strings.ToLower(key))`}},
-		integration, []string{"TestScopesShareNothing"},
+		integration,
+		[]string{"TestScopesShareNothing"},
 	},
 	{
 		"scope and key are digested without their lengths",
 		[]edit{{"idem/request.go", "framed = binary.BigEndian.AppendUint64(framed, uint64(len(p)))", ""}},
-		idem, []string{"FuzzKeysAreFramed"},
+		idem,
+		[]string{"FuzzKeysAreFramed"},
 	},
 	{
 		"the parts of a fingerprint are digested without their lengths",
 		[]edit{{"idem/fingerprint.go", "h.Write(length[:])", ""}},
-		idem, []string{"FuzzFingerprintsAreFramed"},
+		idem,
+		[]string{"FuzzFingerprintsAreFramed"},
 	},
 
 	// The claim.
@@ -66,7 +69,8 @@ var mutants = []mutant{
 	}
 	if err != nil {`},
 		},
-		integration, []string{"TestEveryInterleavingOfTwoClaims"},
+		integration,
+		[]string{"TestEveryInterleavingOfTwoClaims"},
 	},
 	{
 		"the lock of the key is tried before that of the payload",
@@ -76,17 +80,20 @@ var mutants = []mutant{
 			`        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
         when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'`,
 		}},
-		integration, []string{"TestAnotherPayloadInFlightIsReusedNotInFlight"},
+		integration,
+		[]string{"TestAnotherPayloadInFlightIsReusedNotInFlight"},
 	},
 	{
 		"a record is replayed whatever is asked for",
 		[]edit{{"idem/claim.go", "case record.Operation != c.request.Operation || record.Fingerprint != c.request.Fingerprint:", "case false:"}},
-		integration, []string{"TestAKeyAnswersOnlyTheRequestItWasUsedFor"},
+		integration,
+		[]string{"TestAKeyAnswersOnlyTheRequestItWasUsedFor"},
 	},
 	{
 		"a claim that was lost to a rival is not looked at again",
 		[]edit{{"idem/claim.go", "case free:\n\t\treturn Result{}, errLookAgain", "case free:\n\t\treturn Result{}, ErrInFlight"}},
-		integration, []string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
+		integration,
+		[]string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
 	},
 	{
 		"a key is called reused after one look",
@@ -94,12 +101,14 @@ var mutants = []mutant{
 			"idem/claim.go", "errors.Is(err, errLookAgain) || errors.Is(err, errReusedInFlight) && !errors.Is(previous, errReusedInFlight)",
 			"errors.Is(err, errLookAgain) && !errors.Is(previous, errReusedInFlight)",
 		}},
-		integration, []string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
+		integration,
+		[]string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
 	},
 	{
 		"whoever holds the lock of the payload is taken for the owner",
 		[]edit{{"idem/claim.go", "return Result{}, c.judgeHolder(ctx, tx)", "return Result{}, ErrInFlight"}},
-		integration, []string{"TestAPayloadBeingRefusedIsNotInFlight"},
+		integration,
+		[]string{"TestAPayloadBeingRefusedIsNotInFlight"},
 	},
 	{
 		"a key inside itself is not noticed",
@@ -107,17 +116,20 @@ var mutants = []mutant{
 			{"idem/call.go", "return c, ErrReentrant", "continue"},
 			{"idem/sql.go", "when exists (select from record where unfinished is not null) then 'reentrant'", ""},
 		},
-		integration, []string{"TestAKeyInsideItselfIsRefused"},
+		integration,
+		[]string{"TestAKeyInsideItselfIsRefused"},
 	},
 	{
 		"an expired record still answers",
 		[]edit{{"idem/sql.go", "when exists (select from record where expires_at > statement_timestamp()) then 'recorded'", "when exists (select from record) then 'recorded'"}},
-		integration, []string{"TestAnExpiredRecordIsTakenOver"},
+		integration,
+		[]string{"TestAnExpiredRecordIsTakenOver"},
 	},
 	{
 		"an expired record is taken over by two",
 		[]edit{{"idem/sql.go", "where id = $1::uuid and expires_at <= statement_timestamp()\nreturning", "where id = $1::uuid\nreturning"}},
-		integration, []string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
+		integration,
+		[]string{"TestAClaimWithAnOldSnapshotFindsTheRecord"},
 	},
 	{
 		"waiting duplicates do not share a connection",
@@ -132,19 +144,22 @@ var mutants = []mutant{
 		}
 `, ""},
 		},
-		integration, []string{"TestWaitingDuplicatesShareOneConnection"},
+		integration,
+		[]string{"TestWaitingDuplicatesShareOneConnection"},
 	},
 
 	// The lent transaction.
 	{
 		"the lent transaction is not taken back",
 		[]edit{{"idem/tx.go", "l.returned = true", ""}},
-		integration, []string{"TestTheLentTransactionIsTakenBack"},
+		integration,
+		[]string{"TestTheLentTransactionIsTakenBack"},
 	},
 	{
 		"a mutation that asked for ROLLBACK can succeed",
 		[]edit{{"idem/do.go", "case lent.loan.rolledBack:", "case false:"}},
-		integration, []string{"TestAMutationCannotEndTheTransactionItself"},
+		integration,
+		[]string{"TestAMutationCannotEndTheTransactionItself"},
 	},
 	{
 		"a transaction that was aborted counts as committed",
@@ -152,13 +167,15 @@ var mutants = []mutant{
 			{"idem/do.go", "case status == 'E':", "case false:"},
 			{"idem/commit.go", `case tag.String() != "COMMIT":`, `case false && tag.String() != "COMMIT":`},
 		},
-		integration, []string{"TestASwallowedSQLErrorWithoutAKeyIsNoSuccess"},
+		integration,
+		[]string{"TestASwallowedSQLErrorWithoutAKeyIsNoSuccess"},
 	},
 	{
 		"a transaction without its claim can be finished",
 		[]edit{{"idem/sql.go", `select case count(*) when 1 then min(finished_at)
     else ('this transaction holds no claim: ' || count(*)::text)::timestamptz end`, "select coalesce(min(finished_at), now())"}},
-		integration, []string{"TestAMutationCannotEndTheTransactionItself"},
+		integration,
+		[]string{"TestAMutationCannotEndTheTransactionItself"},
 	},
 	{
 		"a claim without an outcome can commit",
@@ -166,24 +183,28 @@ var mutants = []mutant{
         foreign key (unfinished) references idem.unfinished (claim)
         deferrable initially deferred,
 `, ""}},
-		integration, []string{"TestAMutationCannotEndTheTransactionItself"},
+		integration,
+		[]string{"TestAMutationCannotEndTheTransactionItself"},
 	},
 	{
 		"a frozen owner keeps the key",
 		[]edit{{"idem/claim.go", `{"idle_in_transaction_session_timeout", config.IdleInTransactionTimeout},`, ""}},
-		integration, []string{"TestTimeoutsAreSetForTheTransactionAlone"},
+		integration,
+		[]string{"TestTimeoutsAreSetForTheTransactionAlone"},
 	},
 	{
 		"a serialization failure is not run again",
 		[]edit{{"idem/postgres.go", `case "40001", "40P01": //`, `case "40P01": //`}},
-		integration, []string{"TestASerializationFailureRunsTheUnitAgain"},
+		integration,
+		[]string{"TestASerializationFailureRunsTheUnitAgain"},
 	},
 
 	// The endings.
 	{
 		"a rejection keeps the writes",
 		[]edit{{"idem/do.go", "return s.reject(ctx, c, u, rejected.response)", "return s.complete(ctx, c, u, StateRejected, rejected.response)"}},
-		integration, []string{"TestARejectionUndoesTheWritesAndKeepsTheAnswer"},
+		integration,
+		[]string{"TestARejectionUndoesTheWritesAndKeepsTheAnswer"},
 	},
 	{
 		"the record is written in a second transaction",
@@ -200,7 +221,8 @@ var mutants = []mutant{
 		}
 	}
 	if err := s.commit(ctx, u, f); err != nil {`}},
-		integration, []string{"TestNoRecordNoEffect"},
+		integration,
+		[]string{"TestNoRecordNoEffect"},
 	},
 	{
 		"COMMIT ends with the caller's context",
@@ -208,7 +230,8 @@ var mutants = []mutant{
 			"idem/commit.go", "ctx, cancel := detach(ctx, s.config.CommitTimeout)",
 			"ctx, cancel := context.WithTimeout(ctx, s.config.CommitTimeout)",
 		}},
-		integration, []string{"TestACallerThatHangsUp"},
+		integration,
+		[]string{"TestACallerThatHangsUp"},
 	},
 	{
 		"a COMMIT without an answer is sent again",
@@ -217,48 +240,57 @@ var mutants = []mutant{
 			return nil
 		}
 		return &unsettledError{cause: err}`}},
-		integration, []string{"TestAnUnansweredCommitIsSettled"},
+		integration,
+		[]string{"TestAnUnansweredCommitIsSettled"},
 	},
 	{
 		"a COMMIT without an answer is not settled",
 		[]edit{{"idem/wait.go", "if c.unsettled != nil {", "if false {"}},
-		integration, []string{"TestAnUnansweredCommitIsSettled"},
+		integration,
+		[]string{"TestAnUnansweredCommitIsSettled"},
 	},
 	{
 		"a first answer that was settled is marked as a replay",
 		[]edit{{"idem/commit.go", "result.Replayed = c.replayedClaim != c.claimedAt", "result.Replayed = true"}},
-		integration, []string{"TestAnUnansweredCommitIsSettled"},
+		integration,
+		[]string{"TestAnUnansweredCommitIsSettled"},
 	},
 	{
 		"a cancelled wait for the standby counts as done",
 		[]edit{{"idem/commit.go", "case noticed:", "case false && noticed:"}},
-		integration, []string{"TestACancelledWaitForTheStandbyIsUnknown"},
+		integration,
+		[]string{"TestACancelledWaitForTheStandbyIsUnknown"},
 	},
 	{
 		"a sweep forgets records that are alive",
 		[]edit{{"idem/sql.go", "where expires_at <= statement_timestamp() and unfinished is null", "where unfinished is null"}},
-		integration, []string{"TestSweepForgetsWhatHasExpired"},
+		integration,
+		[]string{"TestSweepForgetsWhatHasExpired"},
 	},
 
 	// Fiber.
 	{
 		"the body of an answer is not copied out of Fiber's buffer",
 		[]edit{{"fibermw/response.go", "bytes.Clone(response.Body())", "response.Body()"}},
-		integration, []string{"TestFiberDuplicatesOverKeptConnections", "TestFiberResultAndDerivedKey"},
+		integration,
+		[]string{"TestFiberDuplicatesOverKeptConnections", "TestFiberResultAndDerivedKey"},
 	},
 	{
 		"the headers of a replay are added to what is there",
 		[]edit{{"fibermw/response.go", "header.Del(name)", "_ = name"}},
-		fibermw, []string{"TestAReplayReplacesHeadersAndIsMarked"},
+		fibermw,
+		[]string{"TestAReplayReplacesHeadersAndIsMarked"},
 	},
 	{
 		"cookies are stored",
 		[]edit{{"fibermw/response.go", "if !cfg.StoreSetCookie {", "if false {"}},
-		integration, []string{"TestFiberCookiesAreStoredOnlyOnRequest"},
+		integration,
+		[]string{"TestFiberCookiesAreStoredOnlyOnRequest"},
 	},
 	{
 		"a 201 that was rendered is served although nothing was committed",
 		[]edit{{"fibermw/unit.go", "	u.before.restore(u.c)\n\n	var status *fiber.Error", "	var status *fiber.Error"}},
-		integration, []string{"TestFiberARendered201IsWipedWhenNothingWasCommitted"},
+		integration,
+		[]string{"TestFiberARendered201IsWipedWhenNothingWasCommitted"},
 	},
 }
