@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -18,8 +19,9 @@ type call struct {
 	id          identity
 	payloadLock int64
 	pool        *pgxpool.Pool
-	outer       *call // the call whose mutation makes this one
-	pooled      bool  // its mutation holds a connection of the pool
+	outer       *call       // the call whose mutation makes this one
+	pooled      bool        // its mutation holds a connection of the pool
+	ended       atomic.Bool // its mutation's context may live on
 
 	start     time.Time
 	claimedAt pgtype.Timestamptz // of the first claim, unless nothing stayed of it; all later claims carry it
@@ -44,7 +46,7 @@ func (s *Store) newCall(ctx context.Context, request Request) (*call, error) {
 	c.id = newIdentity(request.Scope, request.Key)
 	c.payloadLock = c.id.payloadLock(request.Operation, request.Fingerprint)
 	for outer := c.outer; outer != nil; outer = outer.outer {
-		if outer.id == c.id && outer.pool == c.pool {
+		if outer.id == c.id && outer.pool == c.pool && !outer.ended.Load() {
 			return c, ErrReentrant
 		}
 	}
@@ -83,7 +85,7 @@ func callFrom(ctx context.Context) *call {
 // it hold.
 func (c *call) connections(pool *pgxpool.Pool) (held int32) {
 	for ; c != nil; c = c.outer {
-		if c.pooled && c.pool == pool {
+		if c.pooled && c.pool == pool && !c.ended.Load() {
 			held++
 		}
 	}
@@ -117,6 +119,7 @@ var errPanicked = errors.New("idem: the mutation panicked or ended its goroutine
 // finish publishes how the call ended: to the duplicates that wait for it and
 // to the Observer.
 func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
+	c.ended.Store(true)
 	if c.flight != nil {
 		s.flights.land(c.flight, result, err == nil)
 	}

@@ -88,6 +88,7 @@ func (s *Store) run(
 	ctx context.Context, c *call,
 	obtain func(context.Context, *call) (*unit, Result, error), mutation Mutation,
 ) (Result, error) {
+	c.pooled = true // before any run: a goroutine that a run leaves behind may read it
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		since := time.Now()
 		u, result, err := obtain(ctx, c)
@@ -100,7 +101,7 @@ func (s *Store) run(
 			return Result{}, fmt.Errorf("%w: %w", errNotCommitted, c.unsettled)
 		}
 		c.seen.Attempts++
-		c.claimedAt, c.unsettled, c.pooled = u.look.row.createdAt, nil, true
+		c.claimedAt, c.unsettled = u.look.row.createdAt, nil
 
 		result, err = s.execute(ctx, c, u, mutation)
 		var unsettled *unsettledError

@@ -216,3 +216,34 @@ func TestAFatalErrorIsRetryableInEitherSpelling(t *testing.T) {
 		t.Error("an ERROR is retryable")
 	}
 }
+
+// A context that a mutation left to a goroutine belongs to nobody's mutation any
+// more once the call has ended, and the goroutine may use it beside a re-run.
+func TestAContextKeptFromAMutationIsFreeWhenTheCallHasEnded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{}, maxConns(2))
+	single := newStore(t, b.Pool(t, maxConns(1)), idem.Config{})
+	var kept context.Context
+	mustDo(t, single, request("k"), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
+		kept = ctx
+		return created("k")(ctx, tx)
+	})
+	if result, err := single.Do(kept, request("k"), created("k")); err != nil || !result.Replayed {
+		t.Errorf("the same key: %+v, %v, want a replay", result, err)
+	}
+	if _, err := single.Do(kept, request("other"), created("other")); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+
+	var beside <-chan outcome
+	mustDo(t, b.store, request("again"), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
+		if beside == nil {
+			beside = goDo(ctx, b.store, request("beside"), created("beside"))
+			return idem.Response{}, &pgconn.PgError{Code: "40001"}
+		}
+		return created("again")(ctx, tx)
+	})
+	if o := <-beside; o.err != nil {
+		t.Error(o.err)
+	}
+}
