@@ -43,7 +43,7 @@ mutants: ## Break the library on purpose, fault by fault: each must turn a test 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZ_TIME, one after the other.
 	@status=0; for package in ./idem ./fibermw; do \
-		targets=$$(go test -list '^Fuzz' $$package | grep '^Fuzz') || status=1; \
+		targets=$$(go test -run '^$$' -list '^Fuzz' $$package | grep '^Fuzz') || status=1; \
 		for target in $$targets; do \
 			echo "== $$package $$target: $(FUZZ_TIME)"; \
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZ_TIME) $$package || status=1; \

@@ -23,7 +23,7 @@ var store *idem.Store
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if flag.Lookup("test.fuzzworker").Value.String() == "true" { // it runs no example
+	if flag.Lookup("test.run").Value.String() == "^$" { // fuzzing: no example needs a server
 		os.Exit(m.Run())
 	}
 	code, err := run(m)

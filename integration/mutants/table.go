@@ -153,7 +153,7 @@ var mutants = []mutant{
 		"the lent transaction is not taken back",
 		[]edit{{"idem/tx.go", "l.returned = true", ""}},
 		integration,
-		[]string{"TestTheLentTransactionIsTakenBack"},
+		[]string{"TestAKeptTransactionCannotWriteIntoTheNextUnit"},
 	},
 	{
 		"a mutation that asked for ROLLBACK can succeed",
