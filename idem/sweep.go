@@ -3,6 +3,8 @@ package idem
 import (
 	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // SweepOptions bound one call of [Store.Sweep].
@@ -41,13 +43,26 @@ func (s *Store) Sweep(ctx context.Context, options SweepOptions) (SweepResult, e
 
 	result := SweepResult{More: true}
 	for result.More && result.Batches < options.BatchesMax {
-		tag, err := s.pool.Exec(ctx, sweepSQL, options.BatchRows)
+		records, err := s.sweepBatch(ctx, options.BatchRows)
 		if err != nil {
 			return result, explain(err)
 		}
-		result.Records += tag.RowsAffected()
+		result.Records += records
 		result.Batches++
-		result.More = tag.RowsAffected() == int64(options.BatchRows)
+		result.More = records == int64(options.BatchRows)
 	}
 	return result, nil
+}
+
+// sweepBatch forgets at most rows records in one transaction. Whatever the
+// database's default is, it reads committed rows: under a snapshot it would
+// fail on a record that is taken over beside it.
+func (s *Store) sweepBatch(ctx context.Context, rows int) (records int64, err error) {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	err = pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sweepSQL, rows)
+		records = tag.RowsAffected()
+		return err
+	})
+	return records, err
 }
