@@ -2,6 +2,7 @@ package fibermw
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -53,9 +54,9 @@ func TestRulesNameWhatTheJudgeDecides(t *testing.T) {
 
 func TestRulesFollowTheConfig(t *testing.T) {
 	t.Parallel()
-	global, default_ := testRules(nil), ConfigDefault
-	if !strings.HasPrefix(global.Scope, "All callers") || !global.Key.Required || global.Key.Header != default_.KeyHeader ||
-		!slices.Equal(global.Methods, default_.Methods) || len(global.Problems) != len(problemKinds) {
+	global := testRules(nil)
+	if !strings.HasPrefix(global.Scope, "All callers") || !global.Key.Required || global.Key.Header != ConfigDefault.KeyHeader ||
+		!slices.Equal(global.Methods, ConfigDefault.Methods) || len(global.Problems) != len(problemKinds) {
 		t.Errorf("rules by default: %+v", global)
 	}
 	canonical := testRules(func(cfg *Config) { cfg.Fingerprint = CanonicalJSONFingerprint })
@@ -115,7 +116,7 @@ func TestRulesAreSentInTheFormThatTheClientPrefers(t *testing.T) {
 		c.Request().Header.Set("Accept", accept)
 		err := rules.Send(c)
 		if want == "" {
-			if err != fiber.ErrNotAcceptable {
+			if !errors.Is(err, fiber.ErrNotAcceptable) {
 				t.Errorf("%q: %v", accept, err)
 			}
 			continue

@@ -166,7 +166,7 @@ func expandRanges(t *testing.T, ranges []string) (statuses []int) {
 
 func neverStored(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		prefix, any := strings.CutSuffix(pattern, "*")
-		return strings.EqualFold(pattern, name) || any && strings.HasPrefix(strings.ToLower(name), prefix)
+		prefix, family := strings.CutSuffix(pattern, "*")
+		return strings.EqualFold(pattern, name) || family && strings.HasPrefix(strings.ToLower(name), prefix)
 	})
 }
