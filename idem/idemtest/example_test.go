@@ -53,7 +53,7 @@ func proveNotes(t *testing.T) {
 	}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
-		Send: idemtest.HTTP(idemtest.Handler(notes{store}), func(r idemtest.Request) *http.Request {
+		Send: idemtest.Handler(notes{store}, func(r idemtest.Request) *http.Request {
 			return httptest.NewRequest("POST", "/notes", strings.NewReader("a note of the variant "+r.Variant.String()))
 		}),
 		Effect: idemtest.Query(pool, "select count(*) from notes"),

@@ -9,8 +9,8 @@ import (
 )
 
 // HTTP makes an App.Send for an app that speaks HTTP. do sends a request and
-// returns the response: the Do of an http.Client, [Handler] of an http.Handler,
-// or the Test method of a Fiber app:
+// returns the response: the Do of an http.Client, or the Test method of a Fiber
+// app:
 //
 //	func(r *http.Request) (*http.Response, error) { return app.Test(r, -1) }
 //
@@ -35,17 +35,21 @@ func HTTP(
 	}
 }
 
-// Handler calls h without a network. A panic of h is a lost connection, as it
-// is for a client of net/http.
-func Handler(h http.Handler) func(*http.Request) (*http.Response, error) {
-	return func(r *http.Request) (response *http.Response, err error) {
-		defer func() {
-			if cause := recover(); cause != nil {
-				err = fmt.Errorf("the handler panicked: %v", cause)
-			}
-		}()
-		recorder := httptest.NewRecorder()
-		h.ServeHTTP(recorder, r)
-		return recorder.Result(), nil
-	}
+// Handler is [HTTP] for an http.Handler, which is called without a network. A
+// panic of h is a lost connection, as it is for a client of net/http.
+func Handler(h http.Handler, newRequest func(Request) *http.Request) func(context.Context, Request) (Answer, error) {
+	return HTTP(handler{h}.do, newRequest)
+}
+
+type handler struct{ http.Handler }
+
+func (h handler) do(r *http.Request) (response *http.Response, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the handler panicked: %v", cause)
+		}
+	}()
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, r)
+	return recorder.Result(), nil
 }

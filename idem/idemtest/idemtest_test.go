@@ -104,7 +104,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *shop) app() idemtest.App {
 	return idemtest.App{
 		Store: s.store,
-		Send: idemtest.HTTP(idemtest.Handler(s), func(r idemtest.Request) *http.Request {
+		Send: idemtest.Handler(s, func(r idemtest.Request) *http.Request {
 			body := []string{"buy", "buy another", "refuse"}[r.Variant]
 			request := httptest.NewRequest(http.MethodPost, "/sales", strings.NewReader(body))
 			request.Header.Set("Authorization", "Bearer "+rand.Text()) // a client that renews its token for each try

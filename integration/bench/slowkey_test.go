@@ -102,7 +102,7 @@ func round(b *testing.B, store *idem.Store, name string, duplicates int, rest fu
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
-		do(b, store, name, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
+		_ = do(b, store, name, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
 			close(entered)
 			<-leave
 			return write(ctx, tx)
@@ -130,7 +130,7 @@ func round(b *testing.B, store *idem.Store, name string, duplicates int, rest fu
 		planned := start.Add(time.Duration(i) * interval)
 		time.Sleep(time.Until(planned))
 		group.Go(func() {
-			do(b, store, fmt.Sprint(name, " other ", i), write)
+			_ = do(b, store, fmt.Sprint(name, " other ", i), write)
 			latencies[i] = time.Since(planned)
 			if i == len(latencies)-1 {
 				close(leave)
@@ -153,6 +153,7 @@ func awaitRest(pool *pgxpool.Pool) {
 	}
 }
 
+// do reports all errors but ErrInFlight itself.
 func do(b *testing.B, store *idem.Store, key string, mutation idem.Mutation) error {
 	_, err := store.Do(context.Background(), idem.Request{
 		Scope: "bench", Key: key, Fingerprint: idem.NewFingerprint([]byte(key)),
