@@ -29,12 +29,12 @@ func TestFiberRulesAreWhatHappens(t *testing.T) {
 	s.config.Methods = []string{http.MethodPost}
 	s.config.HeadersNeverStored = []string{"X-Once", "X-Attempt-*"}
 	s.config.Judge = func(c *fiber.Ctx) fibermw.Ending {
-		switch status := c.Response().StatusCode(); {
-		case status == fiber.StatusNotFound:
+		switch c.Response().StatusCode() {
+		case fiber.StatusNotFound:
 			return fibermw.Abort
-		case status == fiber.StatusPaymentRequired:
+		case fiber.StatusPaymentRequired:
 			return fibermw.Commit
-		case status == fiber.StatusNotImplemented:
+		case fiber.StatusNotImplemented:
 			return fibermw.Reject
 		}
 		return fibermw.JudgeByStatus(c)
