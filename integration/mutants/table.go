@@ -273,7 +273,7 @@ var mutants = []mutant{
 		"the body of an answer is not copied out of Fiber's buffer",
 		[]edit{{"fibermw/response.go", "bytes.Clone(response.Body())", "response.Body()"}},
 		integration,
-		[]string{"TestFiberDuplicatesOverKeptConnections", "TestFiberResultAndDerivedKey"},
+		[]string{"TestFiberAResultIsACopy"},
 	},
 	{
 		"the headers of a replay are added to what is there",
