@@ -21,8 +21,8 @@ const (
 	duplicates = 500
 	poolConns  = 4
 	roundTime  = 3 * time.Second
-	interval   = 5 * time.Millisecond // between two requests with other keys
-	retryAfter = time.Second          // what fibermw advises
+	interval   = 20 * time.Millisecond // between two requests with other keys
+	retryAfter = time.Second           // what fibermw advises
 )
 
 // BenchmarkOthersBesideASlowKey measures what 500 duplicates of a slow key cost
