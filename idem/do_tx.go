@@ -10,7 +10,8 @@ import (
 // DoTx is [Store.Do] inside a transaction that the caller owns and commits: for
 // work that must commit together with other work. The mutation runs inside a
 // savepoint of tx, so its three endings work as in Do, and tx stays usable after
-// every error but one of the connection.
+// every error but one of the connection; rows that the mutation left open keep
+// the connection busy, and COMMIT of tx then fails.
 //
 // The Result and the record exist only when the caller commits: answer nobody
 // before. The key is held until tx ends; duplicates elsewhere are in flight
