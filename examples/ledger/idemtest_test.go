@@ -29,7 +29,7 @@ func TestTransfersAreExactlyOnce(t *testing.T) {
 	}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
-		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request {
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
 			return newTestRequest("/v1/transfers", bodies[r.Variant])
 		}),
 		Effect:   idemtest.Query(pool, "select balance from ledger.accounts where tenant = 'acme' and id = 'alice'"),
@@ -47,7 +47,7 @@ func TestAccountsAreExactlyOnce(t *testing.T) {
 	currencies := map[idemtest.Variant]string{idemtest.Original: "EUR", idemtest.Other: "JPY", idemtest.Refused: "euro"}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
-		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request {
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
 			id := strings.ToLower(r.Key)
 			return newTestRequest("/v1/accounts", `{"id":"`+id+`","currency":"`+currencies[r.Variant]+`"}`)
 		}),
