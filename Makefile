@@ -50,6 +50,10 @@ fuzz: ## Fuzz each target for FUZZ_TIME, one after the other.
 		done; \
 	done; exit $$status
 
+.PHONY: faults
+faults: ## Break calls at every message in every manner, then 10,000 at random (an hour).
+	cd integration && IDEM_FAULT_ROUNDS=10000 go test -timeout 3h -v -run FaultsAt .
+
 .PHONY: example
 example: ## Run the example service on a throwaway database.
 	go run ./examples/ledger
