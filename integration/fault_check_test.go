@@ -59,7 +59,7 @@ func (c *faultCell) retry(ctx context.Context) (result idem.Result, held bool, e
 			return result, held, lookErr
 		case overdue, time.Now().After(deadline):
 			return result, held, fmt.Errorf("blocked for too long: %w", err)
-		case halfSent:
+		case halfSent && c.deaf:
 			c.wire.Break()
 			held = true
 		}
