@@ -48,6 +48,7 @@ func TestFailoverToASynchronousStandby(t *testing.T) {
 	standby.start(t)
 	checkPromoted(t, standby, b, first, refused)
 	primary.start(t)
+	server.admin.Reset() // its connections died with the primary
 }
 
 // checkPromoted promotes the standby and calls again there.
