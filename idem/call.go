@@ -26,6 +26,7 @@ type call struct {
 	start     time.Time
 	claimedAt pgtype.Timestamptz // of the first claim, unless nothing stayed of it; all later claims carry it
 	unsettled error              // the COMMIT of the latest attempt, if it was not answered
+	claimLost bool               // a Batch found the key taken: look before the next attempt
 	flight    *flight            // what other duplicates in this process wait for
 	cause     error              // given to Reject
 	seen      Call
