@@ -8,6 +8,12 @@ import (
 // All SQL of the package, without logic. Every parameter is cast, so that the
 // statements mean the same in each pgx.QueryExecMode.
 
+// tryLocks are the branches of a CASE that take the locks of a claim: of the
+// payload ($2) and of the key ($3), in this order.
+const tryLocks = `
+        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
+        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'`
+
 // claimSQL claims a key or says why not, in one statement.
 //
 // The record is looked at first, so a replay takes no lock, writes nothing and
@@ -23,9 +29,7 @@ with record as materialized (
 ), decision as materialized (
     select case
         when exists (select from record where unfinished is not null) then 'reentrant'
-        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'
-        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
-        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
+        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'` + tryLocks + `
         when exists (select from record) then 'expired'
         else 'free'
     end as verdict
@@ -114,9 +118,7 @@ with record as materialized (
     select from idem.records where id = $1::uuid
 ), decision as materialized (
     select case
-        when exists (select from record) then 'recorded'
-        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
-        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
+        when exists (select from record) then 'recorded'` + tryLocks + `
         else 'free'
     end as verdict
 )
