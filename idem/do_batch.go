@@ -34,13 +34,20 @@ var errClaimLost = errors.New("idem: the key is not free")
 // With [Config].IsolationLevel set, a batch that fails takes one more trip.
 func (s *Store) DoBatch(ctx context.Context, request Request, batch *Batch) (Result, error) {
 	c, err := s.newCall(ctx, request)
+	if err == nil {
+		err = batch.validate()
+	}
 	return s.observed(ctx, c, func() (Result, error) {
-		if err := errors.Join(err, batch.validate()); err != nil {
+		if err != nil {
 			return Result{}, err
 		}
-		return s.run(ctx, c, s.obtainForBatch, func(ctx context.Context, c *call, u *unit) (Result, error) {
-			return s.executeBatch(ctx, c, u, batch)
-		})
+		return s.runBatch(ctx, c, batch)
+	})
+}
+
+func (s *Store) runBatch(ctx context.Context, c *call, batch *Batch) (Result, error) {
+	return s.run(ctx, c, s.obtainForBatch, func(ctx context.Context, c *call, u *unit) (Result, error) {
+		return s.executeBatch(ctx, c, u, batch)
 	})
 }
 
