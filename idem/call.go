@@ -31,6 +31,7 @@ type call struct {
 	seen      Call
 
 	replayedClaim pgtype.Timestamptz // of the record that answers
+	clock         clockReading       // of the latest claim
 }
 
 // newCall checks request and fills in the defaults.
