@@ -166,11 +166,8 @@ func (s *Store) remembered(ctx context.Context, c *call, run func() (Result, err
 		}
 	}
 	result, err := run()
-	if err != nil {
-		return result, err
-	}
-	if deadline, ok := c.clock.deadline(result.ExpiresAt); ok {
+	if deadline, ok := c.clock.deadline(result.ExpiresAt); ok && err == nil {
 		cache.Set(key, newCachedReplay(c.request, result, deadline))
 	}
-	return result, nil
+	return result, err
 }

@@ -246,6 +246,13 @@ func TestOnlyCommittedRecordsAreCached(t *testing.T) {
 	}
 	mustDo(t, store, request("rejected"), rejecting("rejected"))
 	expect("rejected", 4)
+
+	barrier := faults.Fault{SQL: "select pg_logical_emit_message(true, 'idem.settle', '')", Point: faults.Before, Manner: faults.FIN}
+	w.Arm(unansweredCommit(faults.FIN), barrier)
+	if _, err = store.Do(t.Context(), request("here"), created("here")); !isUnknown(err) || w.Fired() != 2 {
+		t.Errorf("error is %v after %d faults, want OutcomeUnknownError after 2", err, w.Fired())
+	}
+	expect("committed here, perhaps not on the standby", 4)
 	b.wantEffects(t, "unknown", 1)
 	b.wantEffects(t, "settled", 1)
 }
