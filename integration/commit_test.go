@@ -267,7 +267,7 @@ func TestAFrozenOwnerFreesTheKey(t *testing.T) {
 func TestACancelledWaitForTheStandbyIsUnknown(t *testing.T) {
 	t.Parallel()
 	own := newServer(t)
-	cache := &ledgerOf{}
+	cache := &recordingCache{}
 	b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{CommitTimeout: 2 * time.Second, SettleTimeout: time.Second, ReplayCache: cache})
 	mustDo(t, b.store, request("warm"), created("warm"))
 	setStandby(t, own.admin, "ghost")

@@ -18,14 +18,14 @@ import (
 // given, in their order.
 func replays(t *testing.T, n int, response func(i int) idem.Response) []kept {
 	t.Helper()
-	ledger := &ledgerOf{}
-	b := newBench(t, idem.Config{ReplayCache: ledger}, maxConns(1))
+	cache := &recordingCache{}
+	b := newBench(t, idem.Config{ReplayCache: cache}, maxConns(1))
 	for i := range n {
 		mustDo(t, b.store, request(fmt.Sprint("k", i)), func(context.Context, pgx.Tx) (idem.Response, error) { return response(i), nil })
 	}
 	all := make([]kept, n)
-	for i, key := range ledger.keys {
-		all[i] = kept{key, ledger.kept[key]}
+	for i, key := range cache.keys {
+		all[i] = kept{key, cache.kept[key]}
 	}
 	return all
 }
@@ -139,21 +139,6 @@ func heap() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc)
-}
-
-// What is out of its limits is refused at construction, by name.
-func TestANewCacheNamesTheFieldThatIsWrong(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{-1, 1, 64<<10 - 1, 16<<30 + 1} {
-		if _, err := replaycache.New(replaycache.Config{BytesMax: n}); err == nil || !strings.Contains(err.Error(), "Config.BytesMax ") {
-			t.Errorf("%d: error is %v", n, err)
-		}
-	}
-	for _, n := range []int{0, 64 << 10, 16 << 30} {
-		if _, err := replaycache.New(replaycache.Config{BytesMax: n}); err != nil {
-			t.Errorf("%d: %v", n, err)
-		}
-	}
 }
 
 // A replay from memory allocates the answer that it gives away and little else.
