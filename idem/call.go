@@ -32,6 +32,7 @@ type call struct {
 	seen      Call
 
 	replayedClaim pgtype.Timestamptz // of the record that answers
+	clock         clockReading       // of the latest claim
 }
 
 // newCall checks request and fills in the defaults.
@@ -134,12 +135,24 @@ func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
 }
 
 func (c *call) outcome(result Result, err error) Outcome {
+	switch {
+	case err != nil:
+		return c.failure(err)
+	case result.Replayed:
+		return OutcomeReplayed
+	case result.State == StateRejected:
+		return OutcomeRejected
+	}
+	return OutcomeCompleted
+}
+
+func (c *call) failure(err error) Outcome {
 	var invalid *InvalidRequestError
 	var outcomeUnknown *OutcomeUnknownError
 	switch {
 	case errors.As(err, &outcomeUnknown):
 		return OutcomeUnknown
-	case err != nil && c.seen.Attempts > 0:
+	case c.seen.Attempts > 0:
 		return OutcomeAborted
 	case errors.Is(err, ErrInFlight):
 		return OutcomeInFlight
@@ -147,12 +160,6 @@ func (c *call) outcome(result Result, err error) Outcome {
 		return OutcomeKeyReused
 	case errors.Is(err, ErrReentrant), errors.As(err, &invalid):
 		return OutcomeInvalid
-	case err != nil:
-		return OutcomeFailed
-	case result.Replayed:
-		return OutcomeReplayed
-	case result.State == StateRejected:
-		return OutcomeRejected
 	}
-	return OutcomeCompleted
+	return OutcomeFailed
 }

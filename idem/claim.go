@@ -49,6 +49,7 @@ const (
 // look is one row of claimSQL: the verdict, and the record it is about.
 type look struct {
 	verdict verdict
+	now     pgtype.Timestamptz // by the database's clock
 	row     recordRow
 }
 
@@ -141,11 +142,14 @@ func (s *Store) lookAtKey(ctx context.Context, c *call, u *unit) (Result, error)
 // queueClaim queues claimSQL, to be read into l.
 func (c *call) queueClaim(batch *pgx.Batch, l *look) {
 	r := c.request
+	sent := time.Now() // a little before it is
 	batch.Queue(claimSQL,
 		pgtype.UUID{Bytes: c.id.recordID(), Valid: true}, c.payloadLock, c.id.keyLock(),
 		r.Scope, r.Key, r.Operation, r.Fingerprint[:], r.TTL.Microseconds(), c.claimedAt,
 	).QueryRow(func(row pgx.Row) error {
-		return row.Scan(append([]any{&l.verdict}, l.row.destinations()...)...)
+		err := row.Scan(append([]any{&l.verdict, &l.now}, l.row.destinations()...)...)
+		c.clock = clockReading{sent: sent, database: l.now.Time}
+		return err
 	})
 }
 

@@ -56,7 +56,9 @@ func (s *Store) Do(ctx context.Context, request Request, mutation Mutation) (Res
 		if err != nil {
 			return Result{}, err
 		}
-		return s.run(ctx, c, s.obtain, s.executing(mutation))
+		return s.remembered(ctx, c, func() (Result, error) {
+			return s.run(ctx, c, s.obtain, s.executing(mutation))
+		})
 	})
 }
 

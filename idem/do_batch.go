@@ -41,7 +41,7 @@ func (s *Store) DoBatch(ctx context.Context, request Request, batch *Batch) (Res
 		if err != nil {
 			return Result{}, err
 		}
-		return s.runBatch(ctx, c, batch)
+		return s.remembered(ctx, c, func() (Result, error) { return s.runBatch(ctx, c, batch) })
 	})
 }
 
@@ -76,6 +76,7 @@ func (s *Store) executeBatch(ctx context.Context, c *call, u *unit, b *Batch) (R
 	}
 	defer u.release(ctx)
 	if err == nil {
+		c.clock = clockReading{sent: since, database: a.finishedAt.Time}
 		return a.result(b.header), nil
 	}
 	var pgErr *pgconn.PgError

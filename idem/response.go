@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 )
 
 // Hard limits that the schema enforces as CHECK constraints. [Config] chooses
@@ -156,11 +157,23 @@ func widen(value string) (string, bool) {
 
 // narrow undoes widen.
 func narrow(value string) string {
+	if isASCII(value) {
+		return value
+	}
 	narrowed := make([]byte, 0, len(value))
 	for _, c := range value {
 		narrowed = append(narrowed, byte(c))
 	}
 	return string(narrowed)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // isToken reports whether name is a token (RFC 9110, section 5.6.2).

@@ -42,6 +42,7 @@ with record as materialized (
     returning created_at, expires_at
 )
 select case when claim.created_at is not null then 'claimed' else verdict end,
+       statement_timestamp(),
        coalesce(claim.created_at, record.created_at),
        coalesce(claim.expires_at, record.expires_at),
        record.scope, record.key, record.operation, record.fingerprint,

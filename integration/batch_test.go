@@ -520,3 +520,25 @@ func TestAnUnansweredBatchIsSettled(t *testing.T) {
 		})
 	}
 }
+
+// A batch fills the replay cache when it runs, and is answered from it.
+func TestABatchIsAnsweredFromTheCache(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{})
+	w := newWire(t, b.database)
+	pool := wirePool(t, b.database, w, pgx.QueryExecModeExec)
+	store := newStore(t, pool, idem.Config{ReplayCache: newCache(t, 0)})
+	for key, batch := range map[string]*idem.Batch{"completed": createdBatch("k"), "rejected": rejectingBatch("k")} {
+		first := mustDoBatch(t, store, request(key), batch)
+		settled(t, pool)
+		var again idem.Result
+		if n := trips(w, func() { again = mustDoBatch(t, store, request(key), batch) }); n != 0 {
+			t.Errorf("%s: the replay took %d round trips, want none", key, n)
+		}
+		if !again.Replayed || !sameAnswer(first, again) {
+			t.Errorf("%s: %+v was replayed as %+v", key, first, again)
+		}
+		_, err := store.DoBatch(t.Context(), otherPayload(key), batch)
+		wantError(t, err, idem.ErrKeyReused)
+	}
+}

@@ -148,6 +148,47 @@ var mutants = []mutant{
 		[]string{"TestWaitingDuplicatesShareOneConnection"},
 	},
 
+	// The replay cache.
+	{
+		"a cached record is replayed whatever is asked for",
+		[]edit{{"idem/replay_cache.go", "if r.operation != request.Operation || r.fingerprint != request.Fingerprint {", "if false {"}},
+		integration,
+		[]string{"TestACachedReplayNeedsNoDatabase"},
+	},
+	{
+		"a cached record outlives its expiry",
+		[]edit{{
+			"idem/replay_cache.go", "r.scope == request.Scope && r.key == request.Key &&\n\t\tnow.Before(r.deadline) && now.Round(0).Before(r.deadline.Round(0))",
+			"r.scope == request.Scope && r.key == request.Key",
+		}},
+		integration,
+		[]string{"TestACachedReplayExpiresWithTheRecord"},
+	},
+	{
+		"the life of a cached record is counted from the end of the call",
+		[]edit{{"idem/replay_cache.go", "return c.sent.Add(left - left/1000), left > 0", "return time.Now().Add(expiresAt.Sub(c.database)), left > 0"}},
+		idem,
+		[]string{"TestACachedReplayEndsBeforeTheRecord"},
+	},
+	{
+		"what may not be committed is cached",
+		[]edit{{"idem/replay_cache.go", "ok && err == nil {", "ok {"}},
+		integration,
+		[]string{"TestOnlyCommittedRecordsAreCached"},
+	},
+	{
+		"two databases share their cached records",
+		[]edit{{"idem/replay_cache.go", "ReplayKey{pool: s.pool, id: c.id}", "ReplayKey{id: c.id}"}},
+		integration,
+		[]string{"TestStoresMayShareACache"},
+	},
+	{
+		"a cached body is lent to its readers",
+		[]edit{{"idem/replay_cache.go", "result.Body = bytes.Clone(r.result.Body)", ""}},
+		idem,
+		[]string{"TestACachedReplaySharesNoMemory"},
+	},
+
 	// The lent transaction.
 	{
 		"the lent transaction is not taken back",
