@@ -36,6 +36,9 @@ type band struct {
 	From, To float64
 }
 
+// pointsMax is up to how many points of a line are marked.
+const pointsMax = 12
+
 const (
 	chartWidth, chartHeight         = 760, 380
 	chartLeft, chartRight           = 70, 230 // the right margin holds the legend
@@ -79,61 +82,70 @@ func niceStep(highest float64) float64 {
 	return 10 * power
 }
 
+// drawing is an SVG document that is being written.
+type drawing struct {
+	strings.Builder
+	axes
+}
+
 // svg draws the chart.
 func (c chart) svg() string {
-	var b strings.Builder
-	a := c.axes()
-	text := func(x, y float64, anchor, s string) {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, html.EscapeString(s))
-	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="sans-serif" font-size="12" fill="#222">`+"\n",
+	d := &drawing{axes: c.axes()}
+	d.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" font-family="sans-serif" font-size="12" fill="#222">`,
 		chartWidth, chartHeight, chartWidth, chartHeight)
-	fmt.Fprintf(&b, "<title>%s</title>\n"+`<rect width="100%%" height="100%%" fill="#fff"/>`+"\n", html.EscapeString(c.Title))
-	text(chartLeft, chartTop-16, "start", c.Title)
-	for _, band := range c.Bands {
-		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%.1f" fill="#f2e6c8"/>`+"\n",
-			a.x(band.From), chartTop, a.x(band.To)-a.x(band.From), plotHeight)
-		text(a.x(band.From)+4, chartTop+14, "start", band.Name)
+	d.add("<title>%s</title>", html.EscapeString(c.Title))
+	d.add(`<rect width="100%%" height="100%%" fill="#fff"/>`)
+	d.text(chartLeft, chartTop-16, "start", c.Title)
+	for _, b := range c.Bands {
+		d.add(`<rect x="%.1f" y="%d" width="%.1f" height="%.1f" fill="#f2e6c8"/>`, d.x(b.From), chartTop, d.x(b.To)-d.x(b.From), plotHeight)
+		d.text(d.x(b.From)+4, chartTop+14, "start", b.Name)
 	}
-	for y, step := 0.0, niceStep(a.yMax); y <= a.yMax*1.0001; y += step {
-		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>`+"\n", chartLeft, a.y(y), chartLeft+plotWidth, a.y(y))
-		text(chartLeft-8, a.y(y)+4, "end", fmt.Sprintf("%.6g", y))
+	d.grid(c)
+	for i, l := range c.Lines {
+		d.line(l, colours[i%len(colours)], float64(chartTop+10+20*i))
+	}
+	d.add("</svg>")
+	return d.String()
+}
+
+func (d *drawing) add(format string, arguments ...any) { fmt.Fprintf(d, format+"\n", arguments...) }
+
+func (d *drawing) text(x, y float64, anchor, s string) {
+	d.add(`<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(s))
+}
+
+// grid draws what the lines are read against.
+func (d *drawing) grid(c chart) {
+	for y, step := 0.0, niceStep(d.yMax); y <= d.yMax*1.0001; y += step {
+		d.add(`<line x1="%d" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>`, chartLeft, d.y(y), chartLeft+plotWidth, d.y(y))
+		d.text(chartLeft-8, d.y(y)+4, "end", fmt.Sprintf("%.6g", y))
 	}
 	for _, t := range c.Ticks {
-		fmt.Fprintf(&b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#222"/>`+"\n", a.x(t.X), a.y(0), a.x(t.X), a.y(0)+5)
-		text(a.x(t.X), a.y(0)+18, "middle", t.Label)
+		d.add(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#222"/>`, d.x(t.X), d.y(0), d.x(t.X), d.y(0)+5)
+		d.text(d.x(t.X), d.y(0)+18, "middle", t.Label)
 	}
-	text(chartLeft+plotWidth/2, chartHeight-14, "middle", c.XLabel)
-	fmt.Fprintf(&b, `<text transform="translate(16 %.1f) rotate(-90)" text-anchor="middle">%s</text>`+"\n", chartTop+plotHeight/2, html.EscapeString(c.YLabel))
-	for i, l := range c.Lines {
-		l.draw(&b, a, colours[i%len(colours)])
-		y := float64(chartTop + 10 + 20*i)
-		line{Points: []xy{{0, 0}, {1, 0}}, Dashed: l.Dashed}.stroke(&b, colours[i%len(colours)],
-			fmt.Sprintf("%.1f,%.1f %.1f,%.1f", chartLeft+plotWidth+14, y, chartLeft+plotWidth+38, y))
-		text(chartLeft+plotWidth+44, y+4, "start", l.Name)
-	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	d.text(chartLeft+plotWidth/2, chartHeight-14, "middle", c.XLabel)
+	d.add(`<text transform="translate(16 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, chartTop+plotHeight/2, html.EscapeString(c.YLabel))
 }
 
-// draw draws the line, and its points when they are few.
-func (l line) draw(b *strings.Builder, a axes, colour string) {
+// line draws a line, its points when they are few, and its entry in the legend.
+func (d *drawing) line(l line, colour string, legend float64) {
 	places := make([]string, 0, len(l.Points))
 	for _, p := range l.Points {
-		places = append(places, fmt.Sprintf("%.1f,%.1f", a.x(p.X), a.y(p.Y)))
-		if len(l.Points) <= 12 {
-			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", a.x(p.X), a.y(p.Y), colour)
+		places = append(places, fmt.Sprintf("%.1f,%.1f", d.x(p.X), d.y(p.Y)))
+		if len(l.Points) <= pointsMax {
+			d.add(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, d.x(p.X), d.y(p.Y), colour)
 		}
 	}
-	l.stroke(b, colour, strings.Join(places, " "))
-}
-
-func (l line) stroke(b *strings.Builder, colour, places string) {
-	dashes := ""
-	if l.Dashed {
-		dashes = ` stroke-dasharray="5 4"`
+	left := chartLeft + plotWidth + 14
+	for _, stroke := range []string{strings.Join(places, " "), fmt.Sprintf("%.1f,%.1f %.1f,%.1f", left, legend, left+24, legend)} {
+		dashes := ""
+		if l.Dashed {
+			dashes = ` stroke-dasharray="5 4"`
+		}
+		d.add(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>`, stroke, colour, dashes)
 	}
-	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", places, colour, dashes)
+	d.text(left+30, legend+4, "start", l.Name)
 }
 
 func (c chart) write(path string) error {
