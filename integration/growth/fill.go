@@ -22,8 +22,6 @@ const (
 	fillBatchRows = 50_000
 
 	lifetime = 24 * time.Hour
-	// The oldest record that fill makes has this long to live.
-	lifeLeft = time.Hour
 )
 
 // ledger names a set of keys. Each is a random UUID, as clients send them, yet
@@ -68,12 +66,10 @@ func recordID(scope, key string) [16]byte {
 	return [16]byte(digest[:16])
 }
 
-// fill adds records until there are size of them. They are as first requests
-// would have left them, spread over a day less an hour.
-func (d *database) fill(ctx context.Context, size, sizeMax int) error {
-	oldest := time.Now().Add(lifeLeft - lifetime)
-	step := (lifetime - lifeLeft) / time.Duration(max(1, sizeMax))
-	err := d.copyRecords(ctx, filledKeys, d.filled, size, func(n int) time.Time { return oldest.Add(time.Duration(n) * step) })
+// fill adds records until there are size of them, as first requests would have
+// left them just now. So the newest record is always the last to expire.
+func (d *database) fill(ctx context.Context, size int) error {
+	err := d.copyRecords(ctx, filledKeys, d.filled, size, func(int) time.Time { return time.Now() })
 	d.filled = size
 	return err
 }

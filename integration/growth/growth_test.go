@@ -37,10 +37,10 @@ func TestTheLibraryReplaysFilledRecords(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := d.fill(ctx, 60, 100); err != nil {
+	if err := d.fill(ctx, 60); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.fill(ctx, 100, 100); err != nil {
+	if err := d.fill(ctx, 100); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.fillExpired(ctx, 0, 30); err != nil {
@@ -59,7 +59,7 @@ func TestTheLibraryReplaysFilledRecords(t *testing.T) {
 // wrote.
 func TestTheProgramWritesItsPage(t *testing.T) {
 	tiny := plan{
-		Sizes: []int{0, 1000, 3000}, Rounds: 2, SliceOps: 10, WALOps: 600, Expired: 2500,
+		Sizes: []int{0, 1000, 3000}, Rounds: 2, SliceOps: 10, WALOps: 600, Trial: 1000, Expired: 2500,
 		LoadPerSec: 50, WarmUp: 100 * time.Millisecond, Baseline: time.Second, Settle: time.Second,
 	}
 	out := t.TempDir()

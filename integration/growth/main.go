@@ -25,6 +25,7 @@ type plan struct {
 	Rounds     int           // slices per database and kind of request
 	SliceOps   int           // requests per slice
 	WALOps     int           // first requests after a checkpoint
+	Trial      int           // records in each trial of another index design
 	Expired    int           // records that each sweep forgets
 	LoadPerSec int           // first requests beside the sweep
 	WarmUp     time.Duration // of that load, before it counts
@@ -34,11 +35,11 @@ type plan struct {
 
 var (
 	full = plan{
-		Sizes: []int{0, 1_000_000, 3_000_000, 10_000_000}, Rounds: 9, SliceOps: 300, WALOps: 16_000,
+		Sizes: []int{0, 1_000_000, 3_000_000, 10_000_000}, Rounds: 30, SliceOps: 100, WALOps: 16_000, Trial: 300_000,
 		Expired: 1_000_000, LoadPerSec: 200, WarmUp: 2 * time.Second, Baseline: 15 * time.Second, Settle: 20 * time.Second,
 	}
 	short = plan{
-		Sizes: []int{0, 100_000, 1_000_000}, Rounds: 5, SliceOps: 100, WALOps: 4_000,
+		Sizes: []int{0, 100_000, 1_000_000}, Rounds: 9, SliceOps: 50, WALOps: 4_000, Trial: 50_000,
 		Expired: 100_000, LoadPerSec: 200, WarmUp: time.Second, Baseline: 3 * time.Second, Settle: 3 * time.Second,
 	}
 )
@@ -107,7 +108,7 @@ func run(ctx context.Context, p plan, command, out string, terminal io.Writer) (
 	if r.Written, err = l.empty.bytesPerRecord(ctx); err != nil {
 		return err
 	}
-	if r.Designs, err = l.measureDesigns(ctx, p.Sizes[1]); err != nil {
+	if r.Designs, err = l.measureDesigns(ctx, p.Trial); err != nil {
 		return err
 	}
 	for _, manner := range manners {

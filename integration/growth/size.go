@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ type point struct {
 	Latencies []latency // as in kinds
 	Bytes     bytesPerRecord
 	WAL       walCurve
-	Squeezed  walCurve // the same with wal_compression
+	Squeezed  walCurve // the same with wal_compression, at the largest size only
 }
 
 // bytesPerRecord is the size of a table and its indexes, divided by its records.
@@ -28,7 +29,7 @@ func (b bytesPerRecord) Indexes() float64 { return b.PrimaryKey + b.ExpiryIndex 
 func (l *lab) measureSize(ctx context.Context, p plan, size int) (point, error) {
 	progress("filling to %d records", size)
 	start := time.Now()
-	if err := l.grown.fill(ctx, size, p.Sizes[len(p.Sizes)-1]); err != nil {
+	if err := l.grown.fill(ctx, size); err != nil {
 		return point{}, err
 	}
 	at := point{Records: size, Fill: time.Since(start)}
@@ -53,7 +54,9 @@ func (l *lab) measureSize(ctx context.Context, p plan, size int) (point, error) 
 	if at.WAL, err = l.measureWAL(ctx, "off", p.WALOps); err != nil {
 		return point{}, err
 	}
-	at.Squeezed, err = l.measureWAL(ctx, "lz4", p.WALOps)
+	if size == slices.Max(p.Sizes) {
+		at.Squeezed, err = l.measureWAL(ctx, "lz4", p.WALOps)
+	}
 	return at, err
 }
 
