@@ -36,11 +36,11 @@ type plan struct {
 var (
 	full = plan{
 		Sizes: []int{0, 1_000_000, 3_000_000, 10_000_000}, Rounds: 30, SliceOps: 100, WALOps: 16_000, Trial: 300_000,
-		Expired: 1_000_000, LoadPerSec: 200, WarmUp: 2 * time.Second, Baseline: 15 * time.Second, Settle: 20 * time.Second,
+		Expired: 1_000_000, LoadPerSec: 200, WarmUp: 10 * time.Second, Baseline: 15 * time.Second, Settle: 20 * time.Second,
 	}
 	short = plan{
 		Sizes: []int{0, 100_000, 1_000_000}, Rounds: 9, SliceOps: 50, WALOps: 4_000, Trial: 50_000,
-		Expired: 100_000, LoadPerSec: 200, WarmUp: time.Second, Baseline: 3 * time.Second, Settle: 3 * time.Second,
+		Expired: 100_000, LoadPerSec: 200, WarmUp: 2 * time.Second, Baseline: 3 * time.Second, Settle: 3 * time.Second,
 	}
 )
 
