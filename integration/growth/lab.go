@@ -27,9 +27,6 @@ var settings = map[string]string{
 	"checkpoint_timeout":  "15min",
 	"autovacuum_naptime":  "5s",
 	"max_connections":     "50",
-	"synchronous_commit":  "on",
-	"track_io_timing":     "off",
-	"full_page_writes":    "on",
 	"autovacuum_work_mem": "64MB",
 }
 

@@ -72,8 +72,12 @@ func main() {
 func shownFlags() string {
 	var shown []string
 	flag.Visit(func(f *flag.Flag) {
-		if f.Name != "dir" {
-			shown = append(shown, "-"+f.Name+"="+f.Value.String())
+		switch f.Name {
+		case "dir":
+		case "short":
+			shown = append(shown, "-short")
+		default:
+			shown = append(shown, "-"+f.Name, f.Value.String())
 		}
 	})
 	return strings.Join(shown, " ")
