@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/idempg/idempg/idem"
 )
 
@@ -17,11 +19,13 @@ const loadClients = 8
 type manner struct {
 	Name string
 	idem.SweepOptions
-	Pause time.Duration // between two calls
+	Pause       time.Duration // between two calls
+	OldSnapshot bool          // a transaction from before the sweep stays open
 }
 
 var manners = []manner{
 	{Name: "again at once while there is more", SweepOptions: idem.SweepOptions{BatchRows: 1000, BatchesMax: 100}}, // the defaults
+	{Name: "the same beside a transaction from before it", SweepOptions: idem.SweepOptions{BatchRows: 1000, BatchesMax: 100}, OldSnapshot: true},
 	{Name: "a pause after each batch", SweepOptions: idem.SweepOptions{BatchRows: 1000, BatchesMax: 1}, Pause: 20 * time.Millisecond},
 }
 
@@ -150,6 +154,13 @@ func (l *lab) measureSweep(ctx context.Context, p plan, m manner) (sweepCost, er
 // sweepUnder sweeps while load goes on, between a time before and a time after.
 func (d *database) sweepUnder(ctx context.Context, p plan, m manner, load *load) (sweepCost, error) {
 	time.Sleep(p.WarmUp + p.Baseline)
+	if m.OldSnapshot {
+		end, err := d.openSnapshot(ctx)
+		if err != nil {
+			return sweepCost{}, err
+		}
+		defer end()
+	}
 	cost := sweepCost{Manner: m, From: time.Since(load.start)}
 	bytes, _, _, err := d.logged(ctx, func() error { return d.sweep(ctx, m, &cost) })
 	if err != nil {
@@ -160,6 +171,20 @@ func (d *database) sweepUnder(ctx context.Context, p plan, m manner, load *load)
 	cost.WALPerRecord = float64(bytes) / float64(cost.Swept.Records)
 	time.Sleep(p.Settle)
 	return cost, nil
+}
+
+// openSnapshot begins a transaction that keeps seeing what is there now.
+func (d *database) openSnapshot(ctx context.Context) (end func(), err error) {
+	tx, err := d.async.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	end = func() { _ = tx.Rollback(ctx) }
+	if _, err := tx.Exec(ctx, "select from idem.unfinished"); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
 }
 
 // sweep calls Sweep until nothing has expired any more.

@@ -330,9 +330,15 @@ var mutants = []mutant{
 	},
 	{
 		"a sweep forgets records that are alive",
-		[]edit{{"idem/sql.go", "where expires_at <= statement_timestamp() and unfinished is null", "where unfinished is null"}},
+		[]edit{{"idem/sql.go", " and expires_at <= statement_timestamp() and unfinished is null", " and unfinished is null"}},
 		integration,
 		[]string{"TestSweepForgetsWhatHasExpired"},
+	},
+	{
+		"a batch of a sweep begins where the first one began",
+		[]edit{{"idem/sql.go", "where expires_at >= $2::timestamptz and", "where"}},
+		integration,
+		[]string{"TestASweepBesideAnOldSnapshotReadsEachRecordOnce"},
 	},
 
 	// Fiber.
