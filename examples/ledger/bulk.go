@@ -145,13 +145,20 @@ func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk [
 		}}
 	}
 	answers, err := b.store.DoMany(ctx, keyed, idem.ManyOptions{ChunkItemsMax: bulkItemsAtOnce})
+	var failed []error
 	for n, answer := range answers {
 		result := &results[chunk[n]]
-		if answer.Err != nil {
-			result.fail(b.problemOf(ctx, answer.Err))
+		if answer.Err == nil {
+			result.Status, result.Replayed, result.Body = answer.Result.Status, answer.Result.Replayed, answer.Result.Body
 			continue
 		}
-		result.Status, result.Replayed, result.Body = answer.Result.Status, answer.Result.Replayed, answer.Result.Body
+		result.fail(b.problemOf(answer.Err))
+		if result.Status >= http.StatusInternalServerError {
+			failed = append(failed, answer.Err)
+		}
+	}
+	if len(failed) > 0 { // most often all for the same reason
+		slog.ErrorContext(ctx, "bulk transfers failed", "items", len(failed), "first_error", failed[0])
 	}
 	return err
 }
@@ -179,7 +186,7 @@ func (t NewTransfer) fingerprint() (idem.Fingerprint, error) {
 }
 
 // problemOf is the problem that fibermw would answer to the error of a call.
-func (b *bulk) problemOf(ctx context.Context, err error) problem {
+func (b *bulk) problemOf(err error) problem {
 	var outcomeUnknown *idem.OutcomeUnknownError
 	code := fibermw.CodeInternal
 	switch {
@@ -189,12 +196,9 @@ func (b *bulk) problemOf(ctx context.Context, err error) problem {
 		code = fibermw.CodeInFlight
 	case errors.Is(err, idem.ErrKeyReused):
 		code = fibermw.CodeKeyReused
-	case idem.Retryable(err):
+	case idem.Retryable(err), errors.Is(err, context.DeadlineExceeded): // of the list: the item was not begun
 		code = fibermw.CodeDatabaseUnavailable
 	}
 	rules := b.problems[slices.IndexFunc(b.problems, func(p fibermw.ProblemRules) bool { return strings.HasSuffix(p.Type, "#"+code) })]
-	if rules.Status >= http.StatusInternalServerError {
-		slog.ErrorContext(ctx, "bulk transfer failed", "error", err)
-	}
 	return problem{Type: rules.Type, Title: rules.Title, Status: rules.Status, Detail: rules.Detail}
 }

@@ -1,15 +1,23 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/fibermw"
+	"github.com/idempg/idempg/idem"
 )
 
 // bulkTransfer is an item of the list. members come first and may be "".
@@ -264,30 +272,64 @@ func TestARequestThatIsNoBulk(t *testing.T) {
 	}
 }
 
-// Goal: the longest list is carried out, with every field as long as it may be.
 func TestALongBulk(t *testing.T) {
 	t.Parallel()
 	service, _ := newBulkService(t)
-	long := strings.Repeat("x", 64)
-	service.open(long, "EUR", "-1000")
-	metadata := `{"a":"` + strings.Repeat("m", metadataBytesMax-8) + `"}`
 	items := make([]string, bulkItemsMax)
 	for i := range items {
-		key := fmt.Sprintf("%0255d", i)
-		items[i] = bulkTransfer(key, long, "alice", 1, fmt.Sprintf(`"reference":%q,"metadata":%s,`, strings.Repeat("\U0001F4B6", 140), metadata))
+		items[i] = bulkTransfer(fmt.Sprint(i), "bank", "alice", 1, "")
 	}
-	body := bulkBody(items...)
-	first := service.bulk(bulkItemsMax, body)
+	first := service.bulk(bulkItemsMax, bulkBody(items...))
 	for i, r := range first {
-		if transfer := decode[Transfer](t, want(t, r.answer(), http.StatusCreated)); transfer.ToBalance != int64(i+1) || *r.Key != fmt.Sprintf("%0255d", i) {
+		if transfer := decode[Transfer](t, want(t, r.answer(), http.StatusCreated)); transfer.ToBalance != int64(i+1) || *r.Key != fmt.Sprint(i) {
 			t.Fatalf("transfer %d: key %s, balance %d", i, *r.Key, transfer.ToBalance)
 		}
 	}
-	for i, again := range service.bulk(bulkItemsMax, body) {
+	for i, again := range service.bulk(bulkItemsMax, bulkBody(items...)) {
 		wantReplay(t, again.answer(), first[i].answer())
 	}
 	if balance := service.balance("alice"); balance != bulkItemsMax {
 		t.Errorf("balance %d, want %d", balance, bulkItemsMax)
+	}
+}
+
+// The longest list with the longest items, written without escapes, is no body
+// that is too long.
+func TestTheLimitsOfABulkFitTogether(t *testing.T) {
+	t.Parallel()
+	item := bulkTransfer(strings.Repeat("~", 255), strings.Repeat("x", 64), strings.Repeat("y", 64), minorUnitsMax,
+		fmt.Sprintf(`"reference":%q,"metadata":{"a":%q},`, strings.Repeat("\U0001F4B6", referenceCharsMax), strings.Repeat("m", metadataBytesMax-8)))
+	items, err := readBulk([]byte(bulkBody(slices.Repeat([]string{item}, bulkItemsMax)...)))
+	must(t, err)
+	if must(t, items[0].err); len(items) != bulkItemsMax || len(items[0].transfer.Metadata) != metadataBytesMax || bulkBodyBytesMax >= readBytesMax {
+		t.Errorf("read %d items, metadata of %d bytes", len(items), len(items[0].transfer.Metadata))
+	}
+}
+
+// The errors that no test of the service can bring about are answered, too.
+func TestTheProblemsOfABulk(t *testing.T) {
+	t.Parallel()
+	_, pool := newDatabase(t)
+	store, _ := newTestStore(t, pool)
+	b := newBulk(store)
+	for _, test := range []struct {
+		err    error
+		status int
+		name   string
+	}{
+		{idem.ErrInFlight, http.StatusConflict, fibermw.CodeInFlight},
+		{idem.ErrKeyReused, http.StatusUnprocessableEntity, fibermw.CodeKeyReused},
+		{&idem.OutcomeUnknownError{Cause: errors.New("s3cret")}, http.StatusServiceUnavailable, fibermw.CodeOutcomeUnknown},
+		{&pgconn.PgError{Code: "40P01", Message: "s3cret"}, http.StatusServiceUnavailable, fibermw.CodeDatabaseUnavailable},
+		{context.DeadlineExceeded, http.StatusServiceUnavailable, fibermw.CodeDatabaseUnavailable},
+		{errors.New("s3cret"), http.StatusInternalServerError, fibermw.CodeInternal},
+	} {
+		var r bulkResult
+		r.fail(b.problemOf(test.err))
+		p := wantProblem(t, r.answer(), test.status, test.name)
+		if p.Type != fibermw.ConfigDefault.ProblemTypeBase+test.name || strings.Contains(string(r.Body), "s3cret") {
+			t.Errorf("got %s", r.Body)
+		}
 	}
 }
 
@@ -331,7 +373,7 @@ func TestABurstOfBulksMovesMoneyOnce(t *testing.T) {
 		for i, a := range answers[list][0] {
 			b := answers[list][1][i]
 			if a.Status != http.StatusCreated || b.Status != http.StatusCreated || string(a.Body) != string(b.Body) || a.Replayed == b.Replayed {
-				t.Errorf("two answers to one key: %d %v %s, %d %v %s", a.Status, a.Replayed, a.Body, b.Status, b.Replayed, b.Body)
+				t.Fatalf("two answers to one key: %d %v %s, %d %v %s", a.Status, a.Replayed, a.Body, b.Status, b.Replayed, b.Body)
 			}
 		}
 	}
@@ -343,17 +385,61 @@ func TestABurstOfBulksMovesMoneyOnce(t *testing.T) {
 	}
 }
 
-// untilDone sends a list, and again until nothing of it is in flight. Each
-// result is the first that was final.
+// Goal: connections that are lost at any moment, and so answers that are
+// unknown, lose no transfer and repeat none. Method: terminate a backend that has
+// written something, again and again, while clients send their lists until each item
+// has its answer.
+func TestBulksOnLostConnections(t *testing.T) {
+	t.Parallel()
+	service, pool := newBulkService(t)
+	const lists, size, kills = 4, 60, 25
+	var wg sync.WaitGroup
+	answers := make([][]bulkResult, lists)
+	for list := range answers {
+		items := make([]string, size)
+		for i := range items {
+			items[i] = bulkTransfer(fmt.Sprintf("%d-%d", list, i), "bank", []string{"alice", "bob"}[i%2], 1, "")
+		}
+		wg.Go(func() {
+			for range 3 { // also to its own replays
+				answers[list] = service.untilDone(items)
+			}
+		})
+	}
+	var done atomic.Bool
+	go func() { wg.Wait(); done.Store(true) }()
+	killed := 0
+	for killed < kills && !done.Load() {
+		killed += one[int](t, pool, `select count(pg_terminate_backend(pid)) from (
+			select pid from pg_stat_activity where datname = current_database() and backend_xid is not null
+			order by random() limit 1) as backend`)
+	}
+	wg.Wait()
+	if killed == 0 {
+		t.Error("no connection was lost")
+	}
+	for _, results := range answers {
+		for _, r := range results {
+			want(t, r.answer(), http.StatusCreated)
+		}
+	}
+	if alice, bob := service.balance("alice"), service.balance("bob"); alice != lists*size/2 || bob != lists*size/2 {
+		t.Errorf("balances %d and %d, want %d", alice, bob, lists*size/2)
+	}
+}
+
+// untilDone sends a list, and again while anything of it may be answered
+// otherwise. Each result is the first that was final.
 func (c client) untilDone(items []string) []bulkResult {
 	results := make([]bulkResult, len(items))
 	for open := true; open; {
 		open = false
 		for i, r := range c.bulk(len(items), bulkBody(items...)) {
-			if results[i].Status == 0 && r.Status != http.StatusConflict {
+			again := r.Status == http.StatusConflict || r.Status == http.StatusServiceUnavailable
+			if results[i].Status == 0 && !again {
 				results[i] = r
 			}
-			open = open || r.Status == http.StatusConflict
+			open = open || again
 		}
 	}
 	return results
