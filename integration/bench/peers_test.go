@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/idem/idemtest"
+)
+
+// newBench starts what the systems need: a database of the test and a Redis.
+func newBench(t *testing.T) (pool *pgxpool.Pool, newPlace func() *place) {
+	t.Helper()
+	server, err := startRedis(t.Context(), false)
+	if errors.Is(err, errNoRedis) {
+		if inCI, _ := strconv.ParseBool(os.Getenv("CI")); !inCI { // unset is false
+			t.Skip(err)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.stop(); err != nil {
+			t.Errorf("stop Redis: %v", err)
+		}
+	})
+	pool = idemtest.NewDatabase(t, setUpDatabase)
+	postgres := postgresURL(pool)
+	return pool, func() *place { return &place{postgresURL: postgres, redisAddress: server.address, conns: 12} }
+}
+
+func postgresURL(pool *pgxpool.Pool) string {
+	c := pool.Config().ConnConfig
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(c.User, c.Password), Path: c.Database,
+		Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Goal: every system does what the page says of it: the effect once, the answer
+// every time. Method: the first request, replays of it, a burst of duplicates, and
+// then the rows.
+func TestEverySystemCarriesOutOnce(t *testing.T) {
+	t.Parallel()
+	pool, newPlace := newBench(t)
+	for _, make := range builders {
+		s := buildForTest(t, newPlace(), make)
+		t.Run(s.name, func(t *testing.T) {
+			for _, size := range []int{small, large} {
+				checkFirstAndReplay(t, pool, s, newRequest(hotOne, size))
+			}
+			if bursts.asks(s.name) {
+				checkBurst(t, pool, s)
+			}
+		})
+		if err := s.place.close(); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}
+
+func buildForTest(t *testing.T, p *place, make func(context.Context, *place) (*system, error)) *system {
+	t.Helper()
+	s, err := build(t.Context(), p, make)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func checkFirstAndReplay(t *testing.T, pool *pgxpool.Pool, s *system, r request) {
+	t.Helper()
+	before := balance(t, pool)
+	var first string
+	const times = 3
+	for i := range times {
+		a, err := created(t.Context(), s.newClient(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.body) != r.transfer.BytesWant {
+			t.Errorf("the answer has %d bytes, want %d", len(a.body), r.transfer.BytesWant)
+		}
+		if i == 0 {
+			first = string(a.body)
+		} else if same := string(a.body) == first; same != replays.asks(s.name) && s.name != coreWaiting {
+			t.Errorf("the same key again: the same answer is %v", same)
+		}
+	}
+	ids := transfersOf(t, pool, r.key)
+	want := 1
+	if s.name == bare || s.name == bareFiber { // which protect nothing
+		want = times
+	}
+	if len(ids) != want || !strings.HasPrefix(first, fmt.Sprintf(`{"id":%d,`, ids[0])) {
+		t.Errorf("transfers %v for the answer %.20s, want %d", ids, first, want)
+	}
+	if got := balance(t, pool) - before; got != int64(want*r.transfer.Cents) {
+		t.Errorf("the balance changed by %d, want %d times %d", got, want, r.transfer.Cents)
+	}
+}
+
+func checkBurst(t *testing.T, pool *pgxpool.Pool, s *system) {
+	t.Helper()
+	const rounds, callers = 5, 8
+	for range rounds {
+		clients := make([]client, callers)
+		for i := range clients {
+			clients[i] = s.newClient()
+		}
+		r := newRequest(hotOne, small)
+		answers, err := burst(t.Context(), clients, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if a.status != statusCreated || string(a.body) != string(answers[0].body) {
+				t.Errorf("a duplicate got %d %.20s, the first got %.20s", a.status, a.body, answers[0].body)
+			}
+		}
+		if ids := transfersOf(t, pool, r.key); len(ids) != 1 {
+			t.Errorf("a burst made the transfers %v", ids)
+		}
+	}
+}
+
+// Those that compare requests refuse another one with the same key.
+func TestWhoComparesRequestsRefusesAnother(t *testing.T) {
+	t.Parallel()
+	_, newPlace := newBench(t)
+	for _, c := range []struct {
+		make     func(context.Context, *place) (*system, error)
+		compares bool
+	}{
+		{newCore, true},
+		{newSeparate, true},
+		{newTransactions, true},
+		{newRedis, true},
+		{newCoreFiber, true},
+		{newRedisFiber, true},
+		{newDBOS, false},
+		{newFiberIdempotency, false},
+	} {
+		s := buildForTest(t, newPlace(), c.make)
+		r := newRequest(hotOne, small)
+		if _, err := created(t.Context(), s.newClient(), r); err != nil {
+			t.Fatal(err)
+		}
+		other := newRequest(hotOne, large)
+		other.user, other.key = r.user, r.key
+		if _, err := created(t.Context(), s.newClient(), other); (err != nil) != c.compares {
+			t.Errorf("%s: another request with the key: %v", s.name, err)
+		}
+		if err := s.place.close(); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}
+
+// A mutation that fails leaves the key free, in every system that holds one.
+func TestAFailureFreesTheKey(t *testing.T) {
+	t.Parallel()
+	_, newPlace := newBench(t)
+	for _, make := range []func(context.Context, *place) (*system, error){
+		newCore, newSeparate, newTransactions, newRedis, newCoreFiber, newRedisFiber, newFiberIdempotency,
+	} {
+		s := buildForTest(t, newPlace(), make)
+		r := newRequest(hotOne, small)
+		broken := r
+		broken.transfer.Cents, broken.payload = 0, []byte(`{"account":1,"cents":0,"bytes_want":1024}`)
+		if _, err := created(t.Context(), s.newClient(), broken); err == nil {
+			t.Errorf("%s: a transfer of nothing was made", s.name)
+		}
+		if _, err := created(t.Context(), s.newClient(), r); err != nil {
+			t.Errorf("%s: the key is not free: %v", s.name, err)
+		}
+		if err := s.place.close(); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}
+
+func transfersOf(t *testing.T, pool *pgxpool.Pool, key string) (ids []int64) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), "select array_agg(id order by id) from bench.transfers where key = $1", key).Scan(&ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func balance(t *testing.T, pool *pgxpool.Pool) (cents int64) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), "select sum(balance) from bench.accounts").Scan(&cents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cents
+}
+
+// Goal: a line takes the round trip that it says, for many connections as for one,
+// and what is sent together takes it once. Method: SELECTs through it.
+func TestTheLineDelays(t *testing.T) {
+	t.Parallel()
+	pool := idemtest.NewDatabase(t)
+	address := hostOf(postgresURL(pool))
+	for _, roundTrip := range []time.Duration{0, 20 * time.Millisecond} {
+		l, err := newLine(address, roundTrip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &place{postgresURL: throughLine(postgresURL(pool), l.address()), conns: 1}
+		through, err := p.pool(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sql := "select repeat('x', 100000)" // more than a parcel
+		if _, err := through.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		const n = 5
+		before, start := l.trips.Load(), time.Now()
+		for range n {
+			if _, err := through.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := time.Since(start)
+		if trips := l.trips.Load() - before; trips != n {
+			t.Errorf("%d statements took %d round trips", n, trips)
+		}
+		if took < n*roundTrip || roundTrip > 0 && took > 3*n*roundTrip {
+			t.Errorf("%d statements over %v took %v", n, roundTrip, took)
+		}
+		if err := errors.Join(p.close(), l.close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
