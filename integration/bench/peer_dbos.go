@@ -12,7 +12,8 @@ import (
 // idempotency key. Application and DBOS share a pool and so a database: then the
 // step and its checkpoint commit in one transaction, DBOS's fastest form. Around
 // it DBOS keeps a row for the workflow, in transactions of its own, for it can do
-// far more than one transaction. Inputs are not compared.
+// far more than one transaction. A duplicate asks for the result as often as the clients
+// of other systems ask again. Inputs are not compared.
 func newDBOS(ctx context.Context, p *place) (*system, error) {
 	pool, err := p.pool(ctx)
 	if err != nil {
@@ -36,6 +37,7 @@ func newDBOS(ctx context.Context, p *place) (*system, error) {
 	if err := d.Launch(); err != nil {
 		return nil, err
 	}
+	p.held = 1 // DBOS listens for notifications
 	p.closers = append(p.closers, func() error { return dbos.Shutdown(d, 10*time.Second) })
 
 	do := func(_ context.Context, r request) (answer, error) {
@@ -43,7 +45,7 @@ func newDBOS(ctx context.Context, p *place) (*system, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		body, err := handle.GetResult()
+		body, err := handle.GetResult(dbos.WithHandlePollingInterval(retryPause))
 		return answer{status: statusCreated, body: []byte(body)}, err
 	}
 	return &system{name: "DBOS Transact", floor: bare, newClient: func() client { return do }, inFlight: "waits, polling"}, nil

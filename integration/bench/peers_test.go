@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -54,8 +53,8 @@ func postgresURL(pool *pgxpool.Pool) string {
 func TestEverySystemCarriesOutOnce(t *testing.T) {
 	t.Parallel()
 	pool, newPlace := newBench(t)
-	for _, make := range builders {
-		s := buildForTest(t, newPlace(), make)
+	for _, newSystem := range builders {
+		s := buildForTest(t, newPlace(), newSystem)
 		t.Run(s.name, func(t *testing.T) {
 			for _, size := range []int{small, large} {
 				checkFirstAndReplay(t, pool, s, newRequest(hotOne, size))
@@ -70,9 +69,9 @@ func TestEverySystemCarriesOutOnce(t *testing.T) {
 	}
 }
 
-func buildForTest(t *testing.T, p *place, make func(context.Context, *place) (*system, error)) *system {
+func buildForTest(t *testing.T, p *place, newSystem builder) *system {
 	t.Helper()
-	s, err := build(t.Context(), p, make)
+	s, err := build(t.Context(), p, newSystem)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func checkFirstAndReplay(t *testing.T, pool *pgxpool.Pool, s *system, r request)
 
 func checkBurst(t *testing.T, pool *pgxpool.Pool, s *system) {
 	t.Helper()
-	const rounds, callers = 5, 8
+	const rounds, callers = 3, 8
 	for range rounds {
 		clients := make([]client, callers)
 		for i := range clients {
@@ -140,8 +139,8 @@ func TestWhoComparesRequestsRefusesAnother(t *testing.T) {
 	t.Parallel()
 	_, newPlace := newBench(t)
 	for _, c := range []struct {
-		make     func(context.Context, *place) (*system, error)
-		compares bool
+		newSystem builder
+		compares  bool
 	}{
 		{newCore, true},
 		{newSeparate, true},
@@ -152,7 +151,7 @@ func TestWhoComparesRequestsRefusesAnother(t *testing.T) {
 		{newDBOS, false},
 		{newFiberIdempotency, false},
 	} {
-		s := buildForTest(t, newPlace(), c.make)
+		s := buildForTest(t, newPlace(), c.newSystem)
 		r := newRequest(hotOne, small)
 		if _, err := created(t.Context(), s.newClient(), r); err != nil {
 			t.Fatal(err)
@@ -172,10 +171,10 @@ func TestWhoComparesRequestsRefusesAnother(t *testing.T) {
 func TestAFailureFreesTheKey(t *testing.T) {
 	t.Parallel()
 	_, newPlace := newBench(t)
-	for _, make := range []func(context.Context, *place) (*system, error){
+	for _, newSystem := range []builder{
 		newCore, newSeparate, newTransactions, newRedis, newCoreFiber, newRedisFiber, newFiberIdempotency,
 	} {
-		s := buildForTest(t, newPlace(), make)
+		s := buildForTest(t, newPlace(), newSystem)
 		r := newRequest(hotOne, small)
 		broken := r
 		broken.transfer.Cents, broken.payload = 0, []byte(`{"account":1,"cents":0,"bytes_want":1024}`)

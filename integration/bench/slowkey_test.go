@@ -1,4 +1,3 @@
-
 package main
 
 import (
@@ -168,4 +167,3 @@ func write(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
 	_, err := tx.Exec(ctx, "insert into effects (name) values ('effect')")
 	return idem.Response{Status: 201, Body: []byte("made")}, err
 }
-

@@ -54,8 +54,11 @@ type place struct {
 	closers []func() error
 }
 
+// builder makes a system at a place.
+type builder = func(context.Context, *place) (*system, error)
+
 // builders make the systems, in the order of the page.
-var builders = []func(context.Context, *place) (*system, error){
+var builders = []builder{
 	newBare,
 	newCore,
 	newWaiting,
@@ -71,8 +74,8 @@ var builders = []func(context.Context, *place) (*system, error){
 }
 
 // build makes the system of one builder at a place.
-func build(ctx context.Context, p *place, make func(context.Context, *place) (*system, error)) (*system, error) {
-	s, err := make(ctx, p)
+func build(ctx context.Context, p *place, newSystem builder) (*system, error) {
+	s, err := newSystem(ctx, p)
 	if err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -82,8 +85,8 @@ func build(ctx context.Context, p *place, make func(context.Context, *place) (*s
 
 // buildAll makes all systems, each at a place that newPlace gives.
 func buildAll(ctx context.Context, newPlace func() *place) (systems []*system, err error) {
-	for _, make := range builders {
-		s, err := build(ctx, newPlace(), make)
+	for _, newSystem := range builders {
+		s, err := build(ctx, newPlace(), newSystem)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(systems))
 		}
