@@ -55,6 +55,14 @@ fuzz: ## Fuzz each target with FUZZ_TIME inputs, one after the other.
 faults: ## Break calls at every message in every manner, then 10,000 at random (an hour).
 	cd integration && IDEM_FAULT_ROUNDS=10000 go test -timeout 3h -v -run FaultsAt .
 
+.PHONY: bench
+bench: ## Compare with other ways to do it, and write docs/benchmarks.md (ten minutes).
+	go run ./integration/bench -out docs
+
+.PHONY: bench-short
+bench-short: ## The same with fewer cells, in two minutes, to the terminal.
+	go run ./integration/bench -short
+
 .PHONY: example
 example: ## Run the example service on a throwaway database.
 	go run ./examples/ledger

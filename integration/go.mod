@@ -7,20 +7,21 @@ replace github.com/idempg/idempg => ../
 require (
 	// Decides whether a recorded history of concurrent calls has an order that the model allows.
 	github.com/anishathalye/porcupine v1.3.1
+	// What bench compares idempg with, and the client that the Redis middleware in it is made of.
+	github.com/dbos-inc/dbos-transact-golang v1.8.0
 	github.com/gofiber/fiber/v2 v2.52.15
+	github.com/gofiber/storage/redis/v3 v3.4.3
 	github.com/idempg/idempg v0.0.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/moby/moby/client v0.6.2
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/testcontainers/testcontainers-go v0.45.0
 	github.com/testcontainers/testcontainers-go/modules/postgres v0.45.0
-	go.uber.org/goleak v1.3.0
-)
-
-require (
-	github.com/dbos-inc/dbos-transact-golang v1.8.0
-	github.com/gofiber/storage/redis/v3 v3.4.3
-	github.com/redis/go-redis/v9 v9.23.0
+	// Calls an app's handler without a socket.
 	github.com/valyala/fasthttp v1.51.0
+	go.uber.org/goleak v1.3.0
+	// Timers of the kernel, for the round trip that bench's proxy adds.
+	golang.org/x/sys v0.50.0
 )
 
 require (
@@ -93,6 +94,5 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 )

@@ -36,7 +36,7 @@ func (s setting) String() string {
 	if s.roundTrip == 0 {
 		return where + ", loopback"
 	}
-	return fmt.Sprintf("%s, %v round trip", where, s.roundTrip)
+	return where + ", " + milliseconds(s.roundTrip) + " round trip"
 }
 
 // cell is one thing that is measured of all systems that can do it.
@@ -57,6 +57,8 @@ func plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 
 func sizeOf(bytes int) string { return fmt.Sprintf("%d KB", bytes>>10) }
 

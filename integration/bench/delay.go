@@ -64,20 +64,24 @@ func (l *line) accept() {
 			_ = client.Close()
 			continue
 		}
-		l.carry(client, server)
+		alarm, err := newAlarm()
+		if err != nil {
+			_, _ = client.Close(), server.Close()
+			continue
+		}
+		l.carry(&talk{line: l, client: client, server: server, alarm: alarm, late: make(chan parcel, 64)})
 	}
 }
 
 // carry carries one connection until one end closes it.
-func (l *line) carry(client, server net.Conn) {
+func (l *line) carry(t *talk) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open == nil {
-		_, _ = client.Close(), server.Close()
+		_, _, _ = t.client.Close(), t.server.Close(), t.alarm.close()
 		return
 	}
-	l.open[client], l.open[server] = true, true
-	t := &talk{line: l, client: client, server: server, late: make(chan parcel, 64)}
+	l.open[t.client], l.open[t.server] = true, true
 	l.group.Go(t.take)
 	l.group.Go(t.deliver)
 	l.group.Go(t.answer)
@@ -87,6 +91,7 @@ func (l *line) carry(client, server net.Conn) {
 type talk struct {
 	line           *line
 	client, server net.Conn
+	alarm          *alarm
 	late           chan parcel // on its way to the server
 	asked          atomic.Bool // set by what the client sends, cleared by the answer
 }
@@ -122,10 +127,13 @@ func (t *talk) take() {
 
 // deliver gives the server what was taken, when it is due.
 func (t *talk) deliver() {
+	defer t.alarm.close()
 	defer t.end()
 	for p := range t.late {
-		napUntil(p.due)
-		_, err := t.server.Write(p.buffer[:p.bytes])
+		err := t.alarm.sleepUntil(p.due)
+		if err == nil {
+			_, err = t.server.Write(p.buffer[:p.bytes])
+		}
 		buffers.Put(p.buffer)
 		if err != nil {
 			_ = t.client.Close() // take ends

@@ -4,24 +4,48 @@ import (
 	"bufio"
 	"os"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// napUntil sleeps on a timer of the kernel: Go's own are late by up to a
-// millisecond when the program has nothing else to do.
-func napUntil(due time.Time) {
-	for left := time.Until(due); left > 0; left = time.Until(due) {
-		request := syscall.NsecToTimespec(int64(left))
-		_ = syscall.Nanosleep(&request, nil) // a signal cuts it short: the loop goes on
-	}
+// alarm wakes one goroutine at a time to the microsecond. Go's own timers can be a
+// millisecond late when the program has nothing else to do, and a thread that sleeps
+// keeps a processor from the other goroutines.
+type alarm struct {
+	fd   int
+	file *os.File // the same, in the hands of Go's poller
 }
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("timerfd_create", err)
+	}
+	return &alarm{fd, os.NewFile(uintptr(fd), "alarm")}, nil
+}
+
+func (a *alarm) sleepUntil(due time.Time) error {
+	left := time.Until(due)
+	if left <= 0 {
+		return nil
+	}
+	once := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
+	if err := unix.TimerfdSettime(a.fd, 0, &once, nil); err != nil {
+		return os.NewSyscallError("timerfd_settime", err)
+	}
+	var expirations [8]byte
+	_, err := a.file.Read(expirations[:])
+	return err
+}
+
+func (a *alarm) close() error { return a.file.Close() }
 
 // memoryDir is a directory in memory with room for a data directory, or "".
 func memoryDir() string {
 	const dir, bytesMin = "/dev/shm", 2 << 30
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(dir, &stat); err != nil || stat.Bavail*uint64(stat.Bsize) < bytesMin {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil || stat.Bavail*uint64(stat.Bsize) < bytesMin {
 		return ""
 	}
 	return dir
@@ -44,8 +68,8 @@ func processor() string {
 
 // memoryBytes is the size of the machine's memory.
 func memoryBytes() uint64 {
-	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
 		return 0
 	}
 	return info.Totalram * uint64(info.Unit)

@@ -7,7 +7,17 @@ import (
 	"time"
 )
 
-func napUntil(due time.Time) { time.Sleep(time.Until(due)) }
+// alarm is as exact as Go's timers are here.
+type alarm struct{}
+
+func newAlarm() (*alarm, error) { return new(alarm), nil }
+
+func (*alarm) sleepUntil(due time.Time) error {
+	time.Sleep(time.Until(due))
+	return nil
+}
+
+func (*alarm) close() error { return nil }
 
 func memoryDir() string { return "" }
 

@@ -16,16 +16,19 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"time"
 )
 
 func main() {
 	short := flag.Bool("short", false, "measure fewer cells, more briefly: about two minutes instead of eleven")
 	out := flag.String("out", "", "the directory to write benchmarks.md and its plots to; without it the page goes to standard output")
+	only := flag.String("run", "", "measure only the cells that match this regular expression")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *short, *out); err != nil {
+	if err := run(ctx, *short, *only, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -53,8 +56,13 @@ func (p *plan) progress(what string) {
 	fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(p.start).Seconds(), what)
 }
 
-func run(ctx context.Context, short bool, out string) error {
+func run(ctx context.Context, short bool, only, out string) error {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	p := newPlan(short)
+	p.cells = slices.DeleteFunc(p.cells, func(c cell) bool { return !pattern.MatchString(c.String()) })
 	r := &report{plan: p, date: p.start}
 	for _, durable := range []bool{false, true} {
 		if err := r.measureOn(ctx, durable); err != nil {

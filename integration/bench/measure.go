@@ -187,7 +187,7 @@ func burst(ctx context.Context, clients []client, r request) ([]answer, error) {
 				if failed[i] != nil || answers[i].status != statusInFlight {
 					return
 				}
-				napUntil(time.Now().Add(retryPause))
+				time.Sleep(retryPause)
 			}
 		})
 	}

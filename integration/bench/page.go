@@ -70,7 +70,7 @@ func (r *report) write(dir string) error {
 type page struct {
 	Command, Date, Machine, Versions string
 	Rounds                           int
-	Slice, Duration                  time.Duration
+	Slice, Duration, Retry           string
 	Short                            bool
 	Targets                          []target
 	Met                              int
@@ -78,16 +78,17 @@ type page struct {
 	Counts                           []countRow
 	Tables                           []table
 	Faster                           []string
-	Retry                            time.Duration
-	Conns, Accounts                  int
+	Conns                            int
+	Accounts                         string
 }
 
 func (r *report) page(tables []table) page {
 	p := page{
 		Command: "make bench", Date: r.date.UTC().Format("2006-01-02"), Machine: machine(), Versions: r.versions(),
-		Rounds: r.plan.rounds, Slice: r.plan.slice, Duration: time.Since(r.plan.start).Round(10 * time.Second), Short: r.plan.short,
+		Rounds: r.plan.rounds, Slice: milliseconds(r.plan.slice),
+		Duration: fmt.Sprintf("%.1f minutes", time.Since(r.plan.start).Minutes()), Short: r.plan.short,
 		Targets: r.targets(), Counts: r.countRows(), Tables: tables, Faster: r.fasterPeers(),
-		Retry: retryPause, Conns: systemConns, Accounts: accounts,
+		Retry: milliseconds(retryPause), Conns: systemConns, Accounts: grouped(accounts),
 	}
 	if p.Short {
 		p.Command = "make bench-short"
@@ -247,22 +248,27 @@ func (r *report) againstFloor(m *measured, name string) string {
 	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.median, s.low, s.high)
 }
 
-// fasterPeers lists where a peer does more in the same time than idempg, on the same
-// side of Fiber. Floors protect nothing and are no peers.
+// fasterPeers lists, peer by peer, where one does more in the same time than idempg on
+// the same side of Fiber. Floors protect nothing and are no peers.
 func (r *report) fasterPeers() []string {
 	var found []string
-	for _, m := range r.measured {
-		for _, name := range r.order {
-			own := core
-			if r.floors[name] == bareFiber {
-				own = coreFiber
+	for _, name := range r.order {
+		if slices.Contains([]string{core, coreFiber, coreWaiting, bare, bareFiber, primaryKey}, name) {
+			continue
+		}
+		own := core
+		if r.floors[name] == bareFiber {
+			own = coreFiber
+		}
+		var where []string
+		for _, m := range r.measured {
+			s := pairwise(m.of(name).perSecond, m.of(own).perSecond, ratio)
+			if s.median > 1 {
+				where = append(where, fmt.Sprintf("%v: ×%.2f (%.2f–%.2f)", m.cell, s.median, s.low, s.high))
 			}
-			if slices.Contains([]string{core, coreFiber, coreWaiting, bare, bareFiber, primaryKey}, name) || m.series[name] == nil {
-				continue
-			}
-			if s := pairwise(m.of(name).perSecond, m.of(own).perSecond, ratio); s.median > 1 {
-				found = append(found, fmt.Sprintf("%v: %s does ×%.2f (%.2f–%.2f) of what %s does", m.cell, name, s.median, s.low, s.high, own))
-			}
+		}
+		if where != nil {
+			found = append(found, fmt.Sprintf("**%s** against %s:\n  %s", name, own, strings.Join(where, ";\n  ")))
 		}
 	}
 	return found

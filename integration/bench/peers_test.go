@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -206,44 +205,4 @@ func balance(t *testing.T, pool *pgxpool.Pool) (cents int64) {
 		t.Fatal(err)
 	}
 	return cents
-}
-
-// Goal: a line takes the round trip that it says, for many connections as for one,
-// and what is sent together takes it once. Method: SELECTs through it.
-func TestTheLineDelays(t *testing.T) {
-	t.Parallel()
-	pool := idemtest.NewDatabase(t)
-	address := hostOf(postgresURL(pool))
-	for _, roundTrip := range []time.Duration{0, 20 * time.Millisecond} {
-		l, err := newLine(address, roundTrip)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &place{postgresURL: throughLine(postgresURL(pool), l.address()), conns: 1}
-		through, err := p.pool(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		sql := "select repeat('x', 100000)" // more than a parcel
-		if _, err := through.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-		const n = 5
-		before, start := l.trips.Load(), time.Now()
-		for range n {
-			if _, err := through.Exec(t.Context(), sql); err != nil {
-				t.Fatal(err)
-			}
-		}
-		took := time.Since(start)
-		if trips := l.trips.Load() - before; trips != n {
-			t.Errorf("%d statements took %d round trips", n, trips)
-		}
-		if took < n*roundTrip || roundTrip > 0 && took > 3*n*roundTrip {
-			t.Errorf("%d statements over %v took %v", n, roundTrip, took)
-		}
-		if err := errors.Join(p.close(), l.close()); err != nil {
-			t.Error(err)
-		}
-	}
 }

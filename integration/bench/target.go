@@ -33,7 +33,10 @@ func (t target) Limit() string {
 
 // Reached is the median and its spread.
 func (t target) Reached() string {
-	if t.reached.low == t.reached.high {
+	switch {
+	case math.IsNaN(t.reached.median):
+		return "–"
+	case t.reached.low == t.reached.high:
 		return t.figure(t.reached.median)
 	}
 	return fmt.Sprintf("%s (%s–%s)", t.figure(t.reached.median), t.figure(t.reached.low), t.figure(t.reached.high))
