@@ -13,6 +13,10 @@ require (
 	github.com/gowebpki/jcs v1.0.2
 	// The driver. The core imports this and the standard library alone.
 	github.com/jackc/pgx/v5 v5.13.0
+	// The memory of idem/replaycache, bounded by weight: released this year, no dependencies outside its tests, no
+	// goroutine as it is used here. Its eviction keeps what is asked for again, where a plain LRU would keep what
+	// came last, which here is mostly keys that are never retried.
+	github.com/maypok86/otter/v2 v2.4.0
 	// Migrations, as a provider with a session lock.
 	github.com/pressly/goose/v3 v3.30.1
 	// Fiber's engine: the version that Fiber asks for, to read raw bodies and headers.

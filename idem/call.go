@@ -26,11 +26,13 @@ type call struct {
 	start     time.Time
 	claimedAt pgtype.Timestamptz // of the first claim, unless nothing stayed of it; all later claims carry it
 	unsettled error              // the COMMIT of the latest attempt, if it was not answered
+	claimLost bool               // a Batch found the key taken: look before the next attempt
 	flight    *flight            // what other duplicates in this process wait for
 	cause     error              // given to Reject
 	seen      Call
 
 	replayedClaim pgtype.Timestamptz // of the record that answers
+	clock         clockReading       // of the latest claim
 }
 
 // newCall checks request and fills in the defaults.
@@ -133,12 +135,24 @@ func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
 }
 
 func (c *call) outcome(result Result, err error) Outcome {
+	switch {
+	case err != nil:
+		return c.failure(err)
+	case result.Replayed:
+		return OutcomeReplayed
+	case result.State == StateRejected:
+		return OutcomeRejected
+	}
+	return OutcomeCompleted
+}
+
+func (c *call) failure(err error) Outcome {
 	var invalid *InvalidRequestError
 	var outcomeUnknown *OutcomeUnknownError
 	switch {
 	case errors.As(err, &outcomeUnknown):
 		return OutcomeUnknown
-	case err != nil && c.seen.Attempts > 0:
+	case c.seen.Attempts > 0:
 		return OutcomeAborted
 	case errors.Is(err, ErrInFlight):
 		return OutcomeInFlight
@@ -146,12 +160,6 @@ func (c *call) outcome(result Result, err error) Outcome {
 		return OutcomeKeyReused
 	case errors.Is(err, ErrReentrant), errors.As(err, &invalid):
 		return OutcomeInvalid
-	case err != nil:
-		return OutcomeFailed
-	case result.Replayed:
-		return OutcomeReplayed
-	case result.State == StateRejected:
-		return OutcomeRejected
 	}
-	return OutcomeCompleted
+	return OutcomeFailed
 }

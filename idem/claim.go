@@ -49,6 +49,7 @@ const (
 // look is one row of claimSQL: the verdict, and the record it is about.
 type look struct {
 	verdict verdict
+	now     pgtype.Timestamptz // by the database's clock
 	row     recordRow
 }
 
@@ -132,7 +133,7 @@ func (s *Store) lookAtKey(ctx context.Context, c *call, u *unit) (Result, error)
 	batch := s.begin.batch()
 	u.look = look{}
 	c.queueClaim(batch, &u.look)
-	if err := u.send(ctx, batch); err != nil {
+	if err := u.send(ctx, batch).Close(); err != nil {
 		return Result{}, explain(err)
 	}
 	return c.judge(ctx, u.tx, &u.look)
@@ -141,11 +142,14 @@ func (s *Store) lookAtKey(ctx context.Context, c *call, u *unit) (Result, error)
 // queueClaim queues claimSQL, to be read into l.
 func (c *call) queueClaim(batch *pgx.Batch, l *look) {
 	r := c.request
+	sent := time.Now() // a little before it is
 	batch.Queue(claimSQL,
 		pgtype.UUID{Bytes: c.id.recordID(), Valid: true}, c.payloadLock, c.id.keyLock(),
 		r.Scope, r.Key, r.Operation, r.Fingerprint[:], r.TTL.Microseconds(), c.claimedAt,
 	).QueryRow(func(row pgx.Row) error {
-		return row.Scan(append([]any{&l.verdict}, l.row.destinations()...)...)
+		err := row.Scan(append([]any{&l.verdict, &l.now}, l.row.destinations()...)...)
+		c.clock = clockReading{sent: sent, database: l.now.Time}
+		return err
 	})
 }
 
@@ -216,6 +220,7 @@ func (c *call) replay(row *recordRow) (Result, error) {
 type beginStatements struct {
 	options  pgx.TxOptions
 	timeouts []string
+	limits   []string // those of the timeouts that a pipeline without BEGIN needs
 }
 
 func newBeginStatements(config Config) beginStatements {
@@ -223,13 +228,18 @@ func newBeginStatements(config Config) beginStatements {
 	for _, t := range []struct {
 		setting string
 		value   time.Duration
+		limit   bool
 	}{
-		{"idle_in_transaction_session_timeout", config.IdleInTransactionTimeout},
-		{"statement_timeout", config.StatementTimeout},
-		{"lock_timeout", config.LockTimeout},
+		{"idle_in_transaction_session_timeout", config.IdleInTransactionTimeout, false},
+		{"statement_timeout", config.StatementTimeout, true},
+		{"lock_timeout", config.LockTimeout, true},
 	} {
-		if t.value > 0 {
-			b.timeouts = append(b.timeouts, fmt.Sprintf("set local %s = %d", t.setting, t.value.Milliseconds()))
+		if t.value == 0 {
+			continue
+		}
+		b.timeouts = append(b.timeouts, fmt.Sprintf("set local %s = %d", t.setting, t.value.Milliseconds()))
+		if t.limit {
+			b.limits = append(b.limits, fmt.Sprintf("select set_config('%s', '%d', true)", t.setting, t.value.Milliseconds()))
 		}
 	}
 	return b
@@ -244,11 +254,23 @@ func (b beginStatements) batch() *pgx.Batch {
 	return batch
 }
 
-// send sends a batch that begins the unit's transaction and reads its results.
-func (u *unit) send(ctx context.Context, batch *pgx.Batch) error {
+// batchWithoutBegin opens a batch that is a transaction of its own, in which SET
+// LOCAL would warn and nobody can idle.
+func (b beginStatements) batchWithoutBegin() *pgx.Batch {
+	batch := &pgx.Batch{}
+	for _, sql := range b.limits {
+		batch.Queue(sql)
+	}
+	return batch
+}
+
+// send sends a batch on the unit's connection.
+func (u *unit) send(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
 	results := u.conn.SendBatch(ctx, batch)
-	u.tx = results.Tx()
-	return results.Close()
+	if tx := results.Tx(); tx != nil {
+		u.tx = tx // the batch begins it
+	}
+	return results
 }
 
 // rollback ends the transaction, if there is one. Afterwards the connection is
@@ -262,6 +284,9 @@ func (u *unit) rollback(ctx context.Context) error {
 	}
 	ctx, cancel := detach(ctx, rollbackTimeout)
 	defer cancel()
+	if u.tx == nil { // a statement of a Batch began it
+		return u.conn.Conn().Close(ctx)
+	}
 	return u.lost(u.tx.Rollback(ctx))
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,33 +55,44 @@ func finishError(err error) error {
 }
 
 // commit finishes the record, if f is not nil, and commits, in one round trip.
-// It does not end with the caller's context. nil means that COMMIT was
-// acknowledged and is as durable as the server is configured to make it. An
-// *unsettledError means that nobody knows. After any other error nothing stays.
+// It ends as sendCommit does.
 func (s *Store) commit(ctx context.Context, u *unit, f *finish) error {
-	ctx, cancel := detach(ctx, s.config.CommitTimeout)
-	defer cancel()
 	batch := &pgx.Batch{}
 	if f != nil {
 		f.queue(batch)
 	}
-	return s.sendCommit(ctx, u, batch, u.tx.SendBatch)
+	return s.sendCommit(ctx, u, batch)
 }
 
-// sendCommit adds COMMIT to batch, sends it, and says how COMMIT ended.
-func (s *Store) sendCommit(
-	ctx context.Context, u *unit, batch *pgx.Batch,
-	send func(context.Context, *pgx.Batch) pgx.BatchResults,
-) error {
-	if err := s.at(ctx, failpoint.BeforeCommit, u.conn, nil); err != nil {
-		return err
-	}
+// sendCommit adds COMMIT to batch, sends it, and says how COMMIT ended. It does
+// not end with the caller's context. nil means that COMMIT was acknowledged and
+// is as durable as the server is configured to make it. An *unsettledError means
+// that nobody knows. After any other error nothing stays.
+func (s *Store) sendCommit(ctx context.Context, u *unit, batch *pgx.Batch) error {
 	var tag pgconn.CommandTag
 	batch.Queue("commit").Exec(func(t pgconn.CommandTag) error {
 		tag = t
 		return nil
 	})
-	results := send(ctx, batch)
+	return s.sendLast(ctx, u, batch, func() bool { return tag.String() == "COMMIT" })
+}
+
+// sendWhole sends a batch that is a transaction of its own and so commits at its
+// end. It ends as sendCommit does.
+func (s *Store) sendWhole(ctx context.Context, u *unit, batch *pgx.Batch) error {
+	return s.sendLast(ctx, u, batch, func() bool { return u.conn.Conn().PgConn().TxStatus() == 'I' })
+}
+
+// sendLast sends the batch that ends a unit. committed tells whether a batch
+// without an error has committed.
+func (s *Store) sendLast(ctx context.Context, u *unit, batch *pgx.Batch, committed func() bool) error {
+	ctx, cancel := detach(ctx, s.config.CommitTimeout)
+	defer cancel()
+	if err := s.at(ctx, failpoint.BeforeCommit, u.conn, nil); err != nil {
+		return err
+	}
+	keepPrepared(batch)
+	results := u.send(ctx, batch)
 	notices := watchNotices(u.conn)
 	err := results.Close()
 	noticed := notices.stop()
@@ -88,17 +100,54 @@ func (s *Store) sendCommit(
 		err = s.at(ctx, failpoint.AfterCommit, u.conn, nil)
 	}
 
+	var unsent pgx.ErrPreprocessingBatch // statements that cannot be prepared, arguments that cannot be encoded
 	switch {
+	case errors.As(err, &unsent) && isNetworkError(err):
+		return u.lost(err)
+	case errors.As(err, &unsent):
+		return err
 	case err != nil && classify(err) == unknown && !errors.Is(err, ErrTxEnded):
 		return &unsettledError{cause: err}
 	case err != nil:
 		return err
-	case tag.String() != "COMMIT":
+	case !committed():
 		return pgx.ErrTxCommitRollback
 	case noticed:
 		return s.awaitReplication(ctx, u.conn)
 	}
 	return nil
+}
+
+// keepPrepared has pgx keep the prepared statements of a batch in which one
+// refuses its data, as the claim and the constraints are there to do. pgx drops
+// every statement of a batch that failed, for any of them may have outlived a
+// change of the schema; preparing them again would cost the next call two round
+// trips. Once nothing is queued any more, there is nothing to drop.
+func keepPrepared(batch *pgx.Batch) {
+	last := len(batch.QueuedQueries) - 1
+	for i, q := range batch.QueuedQueries {
+		read := q.Fn
+		if read == nil {
+			read = func(results pgx.BatchResults) error {
+				_, err := results.Exec()
+				return err
+			}
+		}
+		q.Fn = func(results pgx.BatchResults) error {
+			err := read(results)
+			if err == nil && i == last || refusesData(err) {
+				batch.QueuedQueries = nil
+			}
+			return err
+		}
+	}
+}
+
+// refusesData reports whether err is of a class that no change of the schema can
+// cause: data exception, integrity constraint violation, raised by PL/pgSQL.
+func refusesData(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && len(pgErr.Code) == 5 && slices.Contains([]string{"22", "23", "P0"}, pgErr.Code[:2])
 }
 
 // awaitReplication makes sure that what was committed before is on the

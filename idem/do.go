@@ -56,7 +56,9 @@ func (s *Store) Do(ctx context.Context, request Request, mutation Mutation) (Res
 		if err != nil {
 			return Result{}, err
 		}
-		return s.run(ctx, c, s.obtain, mutation)
+		return s.remembered(ctx, c, func() (Result, error) {
+			return s.run(ctx, c, s.obtain, s.executing(mutation))
+		})
 	})
 }
 
@@ -71,7 +73,7 @@ func (s *Store) DoWithoutKey(ctx context.Context, request Request, mutation Muta
 		if err != nil {
 			return Result{}, err
 		}
-		return s.run(ctx, c, s.obtainWithoutKey, mutation)
+		return s.run(ctx, c, s.obtainWithoutKey, s.executing(mutation))
 	})
 }
 
@@ -86,7 +88,8 @@ func (s *Store) observed(ctx context.Context, c *call, run func() (Result, error
 // run obtains the key and executes the mutation, as often as it takes.
 func (s *Store) run(
 	ctx context.Context, c *call,
-	obtain func(context.Context, *call) (*unit, Result, error), mutation Mutation,
+	obtain func(context.Context, *call) (*unit, Result, error),
+	execute func(context.Context, *call, *unit) (Result, error),
 ) (Result, error) {
 	c.pooled = true // before any run: a goroutine that a run leaves behind may read it
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
@@ -103,9 +106,10 @@ func (s *Store) run(
 		c.seen.Attempts++
 		c.claimedAt, c.unsettled = u.look.row.createdAt, nil
 
-		result, err = s.execute(ctx, c, u, mutation)
+		result, err = execute(ctx, c, u)
 		var unsettled *unsettledError
 		switch {
+		case errors.Is(err, errClaimLost): // nothing ran
 		case errors.As(err, &unsettled):
 			c.unsettled = unsettled.cause
 		case err != nil && classify(err) == retry && c.seen.Attempts < c.request.AttemptsMax && sleep(ctx, pause):
@@ -124,6 +128,11 @@ func (c *call) addClaimTime(d time.Duration) {
 	} else {
 		c.seen.Claim += d
 	}
+}
+
+// executing is execute with the mutation filled in.
+func (s *Store) executing(mutation Mutation) func(context.Context, *call, *unit) (Result, error) {
+	return func(ctx context.Context, c *call, u *unit) (Result, error) { return s.execute(ctx, c, u, mutation) }
 }
 
 // execute runs the mutation once on a unit that owns the key, and ends the unit.
@@ -197,17 +206,11 @@ func (s *Store) reject(ctx context.Context, c *call, u *unit, response Response)
 		return Result{Response: response, State: StateRejected}, nil
 	}
 
-	commitCtx, cancel := detach(ctx, s.config.CommitTimeout)
-	defer cancel()
 	batch := s.begin.batch()
 	u.look = look{}
 	c.queueClaim(batch, &u.look)
 	f.queue(batch)
-	err = s.sendCommit(commitCtx, u, batch, func(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-		results := u.conn.SendBatch(ctx, b)
-		u.tx = results.Tx()
-		return results
-	})
+	err = s.sendCommit(ctx, u, batch)
 	var unsettled *unsettledError
 	switch {
 	case err == nil:
@@ -239,7 +242,7 @@ func (s *Store) obtainWithoutKey(ctx context.Context, _ *call) (*unit, Result, e
 	if err != nil {
 		return nil, Result{}, err
 	}
-	if err := u.send(ctx, s.begin.batch()); err != nil {
+	if err := u.send(ctx, s.begin.batch()).Close(); err != nil {
 		err = u.lost(err)
 		u.release(ctx)
 		return nil, Result{}, err

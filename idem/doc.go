@@ -20,6 +20,9 @@
 //		// idem.Reject to undo the writes and keep the answer.
 //	})
 //
+// [Store.DoBatch] is the same contract for a mutation that is SQL alone, in one
+// round trip; [Store.DoMany] for many of them, in one transaction a chunk.
+//
 // # What is not promised
 //
 // Effects outside the database are not undone and not counted: write a job row

@@ -47,6 +47,15 @@ func (e *InvalidRequestError) Error() string {
 	return fmt.Sprintf("idem: Request.%s %s", e.Field, e.Reason)
 }
 
+// InvalidBatchError says why a [Batch] cannot be sent. Nothing was sent to the
+// database.
+type InvalidBatchError struct {
+	Reason string // what is wrong and what is allowed, in words
+}
+
+// Error tells what is wrong.
+func (e *InvalidBatchError) Error() string { return "idem: the batch " + e.Reason }
+
 // InvalidResponseError says which part of a [Response] cannot be stored. The
 // mutation was aborted before COMMIT: nothing it wrote stays, and the key is
 // free.

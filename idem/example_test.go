@@ -49,7 +49,9 @@ func run(m *testing.M) (code int, err error) {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return 0, err
 	}
-	if _, err := pool.Exec(ctx, "create table accounts (id text primary key, cents bigint not null); insert into accounts values ('a', 100)"); err != nil {
+	if _, err := pool.Exec(ctx, `create table accounts (id text primary key, cents bigint not null);
+		create table savings (id text primary key, cents bigint not null constraint savings_not_negative check (cents >= 0));
+		insert into accounts values ('a', 100); insert into savings values ('s', 100)`); err != nil {
 		return 0, err
 	}
 	if store, err = idem.New(pool, idem.Config{}); err != nil {
@@ -116,6 +118,54 @@ func ExampleReject() {
 	// Output:
 	// 402 not enough money rejected <nil>
 	// 402 not enough money rejected <nil>
+}
+
+// A mutation that is SQL alone takes one round trip, its record and COMMIT
+// included. The constraint of the table refuses what may not be.
+func ExampleStore_DoBatch() {
+	ctx := context.Background()
+	withdraw := func(key string, cents int) (idem.Result, error) {
+		batch := &idem.Batch{}
+		batch.Queue("update savings set cents = cents - $1 where id = 's'", cents)
+		batch.Respond(nil, "select 201, jsonb_build_object('cents', cents) from savings where id = 's'")
+		batch.RejectOn("savings_not_negative", idem.Response{Status: http.StatusPaymentRequired, Body: []byte("not enough money")})
+		request := idem.Request{Scope: "acme", Key: key, Fingerprint: idem.NewFingerprint(fmt.Append(nil, cents))}
+		return store.DoBatch(ctx, request, batch)
+	}
+	for range 2 {
+		some, err := withdraw("some", 30)
+		fmt.Println(some.Status, string(some.Body), some.Replayed, err)
+		all, err := withdraw("all", 100)
+		fmt.Println(all.Status, string(all.Body), all.Replayed, err)
+	}
+	// Output:
+	// 201 {"cents": 70} false <nil>
+	// 402 not enough money false <nil>
+	// 201 {"cents": 70} true <nil>
+	// 402 not enough money true <nil>
+}
+
+// Messages of a queue, in one transaction, each with its own key and ending. The
+// queue delivers one of them twice.
+func ExampleStore_DoMany() {
+	deposit := func(message string) idem.Item {
+		batch := &idem.Batch{}
+		batch.Queue("update savings set cents = cents + 1 where id = 's'")
+		batch.Respond(nil, "select 200, $1::text", "handled "+message)
+		return idem.Item{Batch: batch, Request: idem.Request{
+			Scope: "deposits", Key: message, Fingerprint: idem.NewFingerprint([]byte(message)),
+		}}
+	}
+	results, err := store.DoMany(context.Background(), []idem.Item{deposit("m1"), deposit("m2"), deposit("m1")}, idem.ManyOptions{})
+	for _, r := range results {
+		fmt.Println(string(r.Result.Body), r.Result.Replayed, r.Err)
+	}
+	fmt.Println(err)
+	// Output:
+	// handled m1 false <nil>
+	// handled m2 false <nil>
+	// handled m1 true <nil>
+	// <nil>
 }
 
 // A value of one's own type, recorded as JSON.

@@ -25,6 +25,7 @@ const (
 type Call struct {
 	Operation string
 	Outcome   Outcome
+	Cached    bool          // Config.ReplayCache decided, not the database: OutcomeReplayed or OutcomeKeyReused
 	Attempts  int           // how often the mutation ran: 0 for a replay, more than 1 after re-runs
 	Claim     time.Duration // from the call to the decision of the claim, waiting included
 	Mutation  time.Duration // in the mutation, all attempts

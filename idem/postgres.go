@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,6 +87,13 @@ func Retryable(err error) bool {
 	}
 	var connectErr *pgconn.ConnectError
 	return errors.As(err, &connectErr) || errors.Is(err, errConnectionLost) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
+}
+
+// isNetworkError reports whether err came from the connection rather than from
+// the server or from pgx itself.
+func isNetworkError(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // explain adds what to do to an error of the library's own statements.

@@ -119,11 +119,8 @@ func lockNumber(b []byte) int64 {
 
 // digest is SHA-256 over parts, each preceded by its length as 8 bytes.
 func digest(parts ...string) [sha256.Size]byte {
-	size := 0
-	for _, p := range parts {
-		size += 8 + len(p)
-	}
-	framed := make([]byte, 0, size)
+	var short [512]byte // is enough for most
+	framed := short[:0]
 	for _, p := range parts {
 		framed = binary.BigEndian.AppendUint64(framed, uint64(len(p)))
 		framed = append(framed, p...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 )
 
 // Hard limits that the schema enforces as CHECK constraints. [Config] chooses
@@ -69,19 +70,26 @@ func newOutcome(state State, response *Response, bodyBytesMax, headerBytesMax in
 	if len(response.Body) > bodyBytesMax {
 		return outcome{}, &ResponseTooLargeError{Field: "Body", Bytes: len(response.Body), BytesMax: bodyBytesMax}
 	}
-	o := outcome{state: state, status: response.Status, body: response.Body}
-	if len(response.Header) == 0 {
-		return o, nil
-	}
-	headers, err := encodeHeader(response.Header)
+	headers, err := encodeHeaders(response.Header, headerBytesMax)
 	if err != nil {
 		return outcome{}, err
 	}
-	if len(headers) > headerBytesMax {
-		return outcome{}, &ResponseTooLargeError{Field: "Header", Bytes: len(headers), BytesMax: headerBytesMax}
+	return outcome{state: state, status: response.Status, headers: headers, body: response.Body}, nil
+}
+
+// encodeHeaders encodes header for its column within a limit: null for none.
+func encodeHeaders(header http.Header, bytesMax int) (*string, error) {
+	if len(header) == 0 {
+		return nil, nil
 	}
-	o.headers = &headers
-	return o, nil
+	headers, err := encodeHeader(header)
+	if err != nil {
+		return nil, err
+	}
+	if len(headers) > bytesMax {
+		return nil, &ResponseTooLargeError{Field: "Header", Bytes: len(headers), BytesMax: bytesMax}
+	}
+	return &headers, nil
 }
 
 // encodeHeader writes header as {"Name": ["value", ...]}. A field value is a
@@ -149,11 +157,23 @@ func widen(value string) (string, bool) {
 
 // narrow undoes widen.
 func narrow(value string) string {
+	if isASCII(value) {
+		return value
+	}
 	narrowed := make([]byte, 0, len(value))
 	for _, c := range value {
 		narrowed = append(narrowed, byte(c))
 	}
 	return string(narrowed)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // isToken reports whether name is a token (RFC 9110, section 5.6.2).

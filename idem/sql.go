@@ -1,7 +1,18 @@
 package idem
 
+import (
+	"fmt"
+	"strings"
+)
+
 // All SQL of the package, without logic. Every parameter is cast, so that the
 // statements mean the same in each pgx.QueryExecMode.
+
+// tryLocks are the branches of a CASE that take the locks of a claim: of the
+// payload ($2) and of the key ($3), in this order.
+const tryLocks = `
+        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
+        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'`
 
 // claimSQL claims a key or says why not, in one statement.
 //
@@ -18,9 +29,7 @@ with record as materialized (
 ), decision as materialized (
     select case
         when exists (select from record where unfinished is not null) then 'reentrant'
-        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'
-        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
-        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
+        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'` + tryLocks + `
         when exists (select from record) then 'expired'
         else 'free'
     end as verdict
@@ -33,6 +42,7 @@ with record as materialized (
     returning created_at, expires_at
 )
 select case when claim.created_at is not null then 'claimed' else verdict end,
+       statement_timestamp(),
        coalesce(claim.created_at, record.created_at),
        coalesce(claim.expires_at, record.expires_at),
        record.scope, record.key, record.operation, record.fingerprint,
@@ -99,6 +109,53 @@ from finished`
 // claimGone is the SQLSTATE that finishSQL raises when there is no claim:
 // invalid_datetime_format.
 const claimGone = "22007"
+
+// claimOrFailSQL is the claim of a pipeline that must stop when the key is not
+// free: what follows it is not run then, and the error says why. A record and a
+// request in flight make the cast raise 22P02 before anything was written; a
+// rival that the locks did not show makes the primary key raise 23505.
+const claimOrFailSQL = `
+with record as materialized (
+    select from idem.records where id = $1::uuid
+), decision as materialized (
+    select case
+        when exists (select from record) then 'recorded'` + tryLocks + `
+        else 'free'
+    end as verdict
+)
+insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
+select $1::uuid, statement_timestamp(), statement_timestamp() + $8::bigint * interval '1 microsecond',
+       $4::text, $5::text, $6::text, $7::bytea
+from decision
+where case verdict when 'free' then true else ('idem.' || verdict)::boolean end`
+
+// respondSQL makes a record of the row that sql, which has n parameters,
+// returns. Like finishSQL it must fail when it cannot, for COMMIT comes next: the
+// cast then raises 22007 with the reason.
+func respondSQL(sql string, n int) string {
+	return fmt.Sprintf(`
+with response (status, body) as materialized (
+%s
+), recorded as (
+    update idem.records
+    set unfinished = null, state = 'completed', finished_at = clock_timestamp(),
+        status = coalesce(response.status::integer, 200)::smallint, headers = $%d::text::jsonb,
+        body = case pg_typeof(response.body) when 'bytea'::regtype
+            then response.body::text::bytea
+            else convert_to(response.body::text, 'UTF8') end
+    from response
+    where id = $%d::uuid and unfinished is not null
+    returning finished_at, expires_at, records.status, records.body
+)
+select case
+        when rows.n <> 1 then ('idem.rows: ' || rows.n)::timestamptz
+        when finished_at is null then ('idem.claim: ' || rows.n)::timestamptz
+        when octet_length(body) > $%d::bigint then ('idem.body: ' || octet_length(body))::timestamptz
+        else finished_at
+    end, expires_at, status, body
+from (select count(*) as n from response) as rows left join recorded on true`,
+		strings.TrimRight(sql, "; \t\r\n"), n+2, n+1, n+3)
+}
 
 const lookupSQL = `
 select created_at, expires_at, scope, key, operation, fingerprint, state, status, headers, body, finished_at

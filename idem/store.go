@@ -69,6 +69,13 @@ type Config struct {
 	BodyBytesMax   int
 	HeaderBytesMax int
 
+	// ReplayCache lets Do and DoBatch answer retries from the memory of this
+	// process, within the bounds of docs/guarantees.md: a record that is removed
+	// before it expires, by a failover or by hand, may answer there until then.
+	// Lookup, DoTx and DoMany do not use it. Defaults to nil: the database
+	// answers.
+	ReplayCache ReplayCache
+
 	// Observer is told how each call ended. Defaults to nil: nobody is.
 	Observer Observer
 }

@@ -19,6 +19,10 @@ type payload struct {
 	fingerprint Fingerprint
 }
 
+func (c *call) payload() payload {
+	return payload{c.id, c.request.Operation, c.request.Fingerprint}
+}
+
 // flight is one wait for a request in flight. The first duplicate in this
 // process leads it and waits in the database; the others wait for the leader.
 type flight struct {
@@ -79,7 +83,7 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 	}
 	waitCtx, cancel := context.WithDeadlineCause(ctx, c.start.Add(s.config.ClaimWait), ErrInFlight)
 	defer cancel()
-	p := payload{c.id, c.request.Operation, c.request.Fingerprint}
+	p := c.payload()
 	for {
 		if f := s.flights.find(p); f != nil && f != c.flight {
 			result, landed, err := f.follow(waitCtx)

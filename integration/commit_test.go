@@ -267,7 +267,8 @@ func TestAFrozenOwnerFreesTheKey(t *testing.T) {
 func TestACancelledWaitForTheStandbyIsUnknown(t *testing.T) {
 	t.Parallel()
 	own := newServer(t)
-	b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{CommitTimeout: 2 * time.Second, SettleTimeout: time.Second})
+	cache := &recordingCache{}
+	b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{CommitTimeout: 2 * time.Second, SettleTimeout: time.Second, ReplayCache: cache})
 	mustDo(t, b.store, request("warm"), created("warm"))
 	setStandby(t, own.admin, "ghost")
 
@@ -281,6 +282,9 @@ func TestACancelledWaitForTheStandbyIsUnknown(t *testing.T) {
 	o := <-done
 	if !errors.As(o.err, &unknown) {
 		t.Errorf("got %+v, %v, want OutcomeUnknownError", o.result, o.err)
+	}
+	if n := cache.sets(); n != 1 {
+		t.Errorf("the replay cache was given %d records, want that of the warm-up alone", n)
 	}
 	setStandby(t, own.admin, "")
 	if result := mustDo(t, b.store, request("k"), created("k")); !result.Replayed {

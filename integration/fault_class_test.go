@@ -19,7 +19,8 @@ func isClassified(err error) bool {
 	var invalidRequest *idem.InvalidRequestError
 	var invalidResponse *idem.InvalidResponseError
 	var tooLarge *idem.ResponseTooLargeError
-	if errors.As(err, &invalidRequest) || errors.As(err, &invalidResponse) || errors.As(err, &tooLarge) {
+	var invalidBatch *idem.InvalidBatchError
+	if errors.As(err, &invalidBatch) || errors.As(err, &invalidRequest) || errors.As(err, &invalidResponse) || errors.As(err, &tooLarge) {
 		return true
 	}
 	for _, documented := range []error{

@@ -19,6 +19,7 @@ type faultUnit struct {
 	effects   int        // visible after one retry
 	recorded, // the record is there before the call, or without it
 	keyless bool
+	thorough bool // cold connections are for the long run; see faultRounds
 }
 
 func (u *faultUnit) mutation(key string) idem.Mutation {
@@ -40,6 +41,12 @@ func faultUnits() []*faultUnit {
 	do := func(ctx context.Context, c *faultCell) (idem.Result, error) {
 		return c.store.Do(ctx, request(c.key), c.unit.mutation(c.key))
 	}
+	doBatch := func(ctx context.Context, c *faultCell) (idem.Result, error) {
+		if c.unit.state == idem.StateRejected {
+			return c.store.DoBatch(ctx, request(c.key), rejectingBatch(c.key))
+		}
+		return c.store.DoBatch(ctx, request(c.key), createdBatch(c.key))
+	}
 	before := func(t *testing.T, b *bench, key string) { mustDo(t, b.store, request(key), created(key)) }
 	return []*faultUnit{
 		{name: "first", call: do, state: idem.StateCompleted, effects: 1},
@@ -51,6 +58,9 @@ func faultUnits() []*faultUnit {
 				expires_at = now() - interval '1 day' where key = $1`, key)
 		}},
 		{name: "wait", call: waitForOwner, state: idem.StateCompleted, effects: 1, recorded: true},
+		{name: "batch", call: doBatch, state: idem.StateCompleted, effects: 1},
+		{name: "batch replay", prepare: before, call: doBatch, state: idem.StateCompleted, effects: 1, recorded: true, thorough: true},
+		{name: "batch reject", call: doBatch, state: idem.StateRejected, thorough: true},
 		{name: "keyless", keyless: true, effects: 1, call: func(ctx context.Context, c *faultCell) (idem.Result, error) {
 			return c.store.DoWithoutKey(ctx, idem.Request{}, created(c.key))
 		}},

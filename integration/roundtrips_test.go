@@ -101,7 +101,8 @@ func TestAReplayWritesNothing(t *testing.T) {
 		b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{IsolationLevel: level}, maxConns(1))
 		mustDo(t, b.store, request("k"), created("k"))
 		calls := map[string]func(){
-			"replay": func() { mustDo(t, b.store, request("k"), created("k")) },
+			"replay":            func() { mustDo(t, b.store, request("k"), created("k")) },
+			"replay of a batch": func() { mustDoBatch(t, b.store, request("k"), createdBatch("k")) },
 			"mismatch": func() {
 				_, err := b.store.Do(t.Context(), otherPayload("k"), created("k"))
 				wantError(t, err, idem.ErrKeyReused)

@@ -43,4 +43,4 @@ containers='testcontainers|docker|moby|containerd|opencontainers'
 go list -mod=mod -m -f '{{.Path}}' all >modules
 absent modules "$containers" modules
 go list -mod=mod -deps . >packages
-absent packages "$containers|gofiber|fasthttp|pressly/goose" packages
+absent packages "$containers|gofiber|fasthttp|pressly/goose|maypok86/otter" packages

@@ -43,14 +43,14 @@ var mutants = []mutant{
 	{
 		"the mutation runs before the claim",
 		[]edit{
-			{"idem/do.go", "return s.run(ctx, c, s.obtain, mutation)", `return s.run(ctx, c, func(ctx context.Context, c *call) (*unit, Result, error) {
+			{"idem/do.go", "return s.run(ctx, c, s.obtain, s.executing(mutation))", `return s.run(ctx, c, func(ctx context.Context, c *call) (*unit, Result, error) {
 				u, result, err := s.obtain(ctx, c)
 				if u == nil {
 					return u, result, err
 				}
 				u.release(ctx)
 				return s.obtainWithoutKey(ctx, c)
-			}, mutation)`},
+			}, s.executing(mutation))`},
 			{"idem/do.go", "if err := s.commit(ctx, u, f); err != nil {", `batch := &pgx.Batch{}
 	if u.look.verdict == "" && f != nil {
 		c.queueClaim(batch, &u.look)
@@ -58,7 +58,7 @@ var mutants = []mutant{
 	if f != nil {
 		f.queue(batch)
 	}
-	err = s.sendCommit(context.WithoutCancel(ctx), u, batch, u.tx.SendBatch)
+	err = s.sendCommit(context.WithoutCancel(ctx), u, batch)
 	if err != nil && u.look.verdict != "" && u.look.verdict != claimed { // someone was faster
 		u.release(ctx)
 		rival, result, err := s.obtain(ctx, c)
@@ -148,6 +148,47 @@ var mutants = []mutant{
 		[]string{"TestWaitingDuplicatesShareOneConnection"},
 	},
 
+	// The replay cache.
+	{
+		"a cached record is replayed whatever is asked for",
+		[]edit{{"idem/replay_cache.go", "if r.operation != request.Operation || r.fingerprint != request.Fingerprint {", "if false {"}},
+		integration,
+		[]string{"TestACachedReplayNeedsNoDatabase"},
+	},
+	{
+		"a cached record outlives its expiry",
+		[]edit{{
+			"idem/replay_cache.go", "r.scope == request.Scope && r.key == request.Key &&\n\t\tnow.Before(r.deadline) && now.Round(0).Before(r.deadline.Round(0))",
+			"r.scope == request.Scope && r.key == request.Key",
+		}},
+		integration,
+		[]string{"TestACachedReplayExpiresWithTheRecord"},
+	},
+	{
+		"the life of a cached record is counted from the end of the call",
+		[]edit{{"idem/replay_cache.go", "return c.sent.Add(left - left/1000), left > 0", "return time.Now().Add(expiresAt.Sub(c.database)), left > 0"}},
+		idem,
+		[]string{"TestACachedReplayEndsBeforeTheRecord"},
+	},
+	{
+		"what may not be committed is cached",
+		[]edit{{"idem/replay_cache.go", "ok && err == nil {", "ok {"}},
+		integration,
+		[]string{"TestOnlyCommittedRecordsAreCached"},
+	},
+	{
+		"two databases share their cached records",
+		[]edit{{"idem/replay_cache.go", "ReplayKey{pool: s.pool, id: c.id}", "ReplayKey{id: c.id}"}},
+		integration,
+		[]string{"TestStoresMayShareACache"},
+	},
+	{
+		"a cached body is lent to its readers",
+		[]edit{{"idem/replay_cache.go", "result.Body = bytes.Clone(r.result.Body)", ""}},
+		idem,
+		[]string{"TestACachedReplaySharesNoMemory"},
+	},
+
 	// The lent transaction.
 	{
 		"the lent transaction is not taken back",
@@ -165,7 +206,7 @@ var mutants = []mutant{
 		"a transaction that was aborted counts as committed",
 		[]edit{
 			{"idem/do.go", "case status == 'E':", "case false:"},
-			{"idem/commit.go", `case tag.String() != "COMMIT":`, `case false && tag.String() != "COMMIT":`},
+			{"idem/commit.go", `return tag.String() == "COMMIT"`, `return tag.String() != ""`},
 		},
 		integration,
 		[]string{"TestASwallowedSQLErrorWithoutAKeyIsNoSuccess"},
@@ -188,7 +229,7 @@ var mutants = []mutant{
 	},
 	{
 		"a frozen owner keeps the key",
-		[]edit{{"idem/claim.go", `{"idle_in_transaction_session_timeout", config.IdleInTransactionTimeout},`, ""}},
+		[]edit{{"idem/claim.go", `{"idle_in_transaction_session_timeout", config.IdleInTransactionTimeout, false},`, ""}},
 		integration,
 		[]string{"TestTimeoutsAreSetForTheTransactionAlone"},
 	},
@@ -197,6 +238,32 @@ var mutants = []mutant{
 		[]edit{{"idem/postgres.go", `case "40001", "40P01": //`, `case "40P01": //`}},
 		integration,
 		[]string{"TestASerializationFailureRunsTheUnitAgain"},
+	},
+
+	// The batch.
+	{
+		"the pipeline of a batch goes on without its claim",
+		[]edit{{"idem/sql.go", `then true else ('idem.' || verdict)::boolean end`, `then true else false end`}},
+		integration,
+		[]string{"TestABurstOfOneBatchRunsOnce", "TestBothEntrancesAnswerEachOther"},
+	},
+	{
+		"one of several rows is recorded",
+		[]edit{{"idem/sql.go", "when rows.n <> 1 then", "when rows.n < 1 then"}},
+		integration,
+		[]string{"TestWhatABatchCannotRespond"},
+	},
+	{
+		"a batch that begins a transaction counts as committed",
+		[]edit{{"idem/commit.go", "return u.conn.Conn().PgConn().TxStatus() == 'I'", "return true"}},
+		integration,
+		[]string{"TestABatchCannotEndTheTransactionItself"},
+	},
+	{
+		"a batch without an answer is not settled",
+		[]edit{{"idem/commit.go", "return &unsettledError{cause: err}", "return err"}},
+		integration,
+		[]string{"TestAnUnansweredBatchIsSettled"},
 	},
 
 	// The endings.
@@ -211,12 +278,12 @@ var mutants = []mutant{
 		[]edit{{"idem/do.go", "if err := s.commit(ctx, u, f); err != nil {", `if f != nil && state == StateCompleted {
 		effect := &pgx.Batch{}
 		effect.Queue("delete from idem.records where id = $1", c.id.recordID())
-		if err := s.sendCommit(ctx, u, effect, u.tx.SendBatch); err != nil {
+		if err := s.sendCommit(ctx, u, effect); err != nil {
 			return Result{}, c.commitError(err)
 		}
 		record := s.begin.batch()
 		c.queueClaim(record, &u.look)
-		if err := u.send(ctx, record); err != nil {
+		if err := u.send(ctx, record).Close(); err != nil {
 			return Result{}, err
 		}
 	}
@@ -271,7 +338,7 @@ var mutants = []mutant{
 	// Fiber.
 	{
 		"the body of an answer is not copied out of Fiber's buffer",
-		[]edit{{"fibermw/response.go", "bytes.Clone(response.Body())", "response.Body()"}},
+		[]edit{{"fibermw/response.go", "bytes.Clone(response.Body())", `bytes.Trim(response.Body(), "")`}},
 		integration,
 		[]string{"TestFiberAResultIsACopy"},
 	},
