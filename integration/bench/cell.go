@@ -63,18 +63,20 @@ func milliseconds(d time.Duration) string { return fmt.Sprintf("%d ms", d.Millis
 func sizeOf(bytes int) string { return fmt.Sprintf("%d KB", bytes>>10) }
 
 // asks reports whether the scenario asks something of the system that it does. A
-// bare transaction has no duplicates, the SELECT has nothing else, and waiting
-// differs from not waiting in a burst alone.
+// floor of first requests has no duplicates, the SELECT has nothing else, a cache
+// is for replays alone, and waiting differs from not waiting in a burst alone.
 func (s scenario) asks(name string) bool {
+	unprotected := slices.Contains([]string{bare, bareBatch, bareFiber}, name)
+	caches := name == coreCache || name == cacheFiber
 	switch s {
 	case replays:
-		return !slices.Contains([]string{bare, bareFiber, coreWaiting}, name)
+		return !unprotected && name != coreWaiting
 	case bursts:
-		return !slices.Contains([]string{bare, bareFiber, primaryKey}, name)
+		return !unprotected && !caches && name != primaryKey
 	case noops:
 		return name == core || name == coreFiber
 	}
-	return name != primaryKey && name != coreWaiting
+	return !caches && name != primaryKey && name != coreWaiting
 }
 
 // floor is what a system is compared with in the scenario, or "".

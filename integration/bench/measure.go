@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	systemConns = 40 // of every system: more than clients, for rollbacks after the answer
+	systemConns = 38 // of every system: more than clients, for rollbacks after the answer
 	seedClients = 16
 	seedsSmall  = 512
 	seedsLarge  = 64

@@ -23,6 +23,7 @@ type report struct {
 	date                          time.Time
 	postgresVersion, redisVersion string
 	floors, inFlight              map[string]string
+	roles                         map[string]role
 	order                         []string // of the systems
 	counted                       []*counted
 	measured                      []*measured
@@ -30,10 +31,10 @@ type report struct {
 
 // know notes what the systems are called and compared with.
 func (r *report) know(systems []*system) {
-	r.order, r.floors, r.inFlight = nil, map[string]string{}, map[string]string{}
+	r.order, r.floors, r.inFlight, r.roles = nil, map[string]string{}, map[string]string{}, map[string]role{}
 	for _, s := range systems {
 		r.order = append(r.order, s.name)
-		r.floors[s.name], r.inFlight[s.name] = s.floor, s.inFlight
+		r.floors[s.name], r.inFlight[s.name], r.roles[s.name] = s.floor, s.inFlight, s.role
 	}
 }
 
@@ -249,11 +250,11 @@ func (r *report) againstFloor(m *measured, name string) string {
 }
 
 // fasterPeers lists, peer by peer, where one does more in the same time than idempg on
-// the same side of Fiber. Floors protect nothing and are no peers.
+// the same side of Fiber.
 func (r *report) fasterPeers() []string {
 	var found []string
 	for _, name := range r.order {
-		if slices.Contains([]string{core, coreFiber, coreWaiting, bare, bareFiber, primaryKey}, name) {
+		if r.roles[name] != peer {
 			continue
 		}
 		own := core

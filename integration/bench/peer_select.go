@@ -37,5 +37,5 @@ func newPrimaryKey(ctx context.Context, p *place) (*system, error) {
 		})
 		return a, err
 	}
-	return &system{name: primaryKey, floor: primaryKey, newClient: func() client { return do }}, nil
+	return &system{name: primaryKey, role: floor, floor: primaryKey, newClient: func() client { return do }}, nil
 }

@@ -67,7 +67,7 @@ func (r *report) plot(title string, columns []*measured) []byte {
 			s := spreadOf(m.series[name].perSecond)
 			panel.Bars = append(panel.Bars, plotBar{
 				Y: y, Width: int(s.median * scale), Low: plotNames + int(s.low*scale), High: plotNames + int(s.high*scale),
-				Name: name, Value: grouped(s.median), Colour: colourOf(name),
+				Name: name, Value: grouped(s.median), Colour: colours[r.roles[name]],
 			})
 			y += barStep
 		}
@@ -83,13 +83,5 @@ func (r *report) plot(title string, columns []*measured) []byte {
 	return svg.Bytes()
 }
 
-// colourOf tells idempg, the floors and the peers apart.
-func colourOf(name string) string {
-	switch name {
-	case core, coreFiber, coreWaiting:
-		return "#1a7f37"
-	case bare, bareFiber, primaryKey:
-		return "#afb8c1"
-	}
-	return "#6ea8dc"
-}
+// colours tell idempg, its peers and the floors apart.
+var colours = map[role]string{ours: "#1a7f37", peer: "#6ea8dc", floor: "#afb8c1"}

@@ -16,7 +16,7 @@ import (
 )
 
 // serverConnections have room for the pools of all systems.
-const serverConnections = 700
+const serverConnections = 800
 
 // postgresServer is a server of our own, with everything in it that systems need.
 type postgresServer struct {

@@ -81,14 +81,20 @@ func (r request) mutate(ctx context.Context, tx pgx.Tx) ([]byte, error) {
 	return render(id, r.transfer.BytesWant), nil
 }
 
-// render makes an answer of the wanted size.
+// render makes an answer of about the wanted size.
 func render(id int64, bytesWant int) []byte {
-	body := make([]byte, 0, bytesWant+32)
-	body = append(body, `{"id":`...)
-	body = strconv.AppendInt(body, id, 10)
-	body = append(body, `,"lines":[`...)
-	body = append(body, filling[:max(0, bytesWant-len(body)-len(`"end"]}`))]...)
-	return append(body, `"end"]}`...)
+	rest := renderRest(bytesWant)
+	body := append(make([]byte, 0, bytesWant+40), answerHead...)
+	return append(strconv.AppendInt(body, id, 10), rest...)
+}
+
+// answerHead precedes the ID in an answer.
+const answerHead = `{"id":`
+
+// renderRest is what follows it.
+func renderRest(bytesWant int) string {
+	const head, tail = `,"lines":[`, `"end"]}`
+	return head + filling[:max(0, bytesWant-len(answerHead)-len(head)-len(tail))] + tail
 }
 
 // filling is a page of JSON with random identifiers, like a statement of account.

@@ -16,6 +16,8 @@ type client func(ctx context.Context, r request) (answer, error)
 type system struct {
 	name string
 
+	role role
+
 	// floor names the system that does the same without a key, on the same side
 	// of Fiber; it is its own floor.
 	floor string
@@ -30,6 +32,15 @@ type system struct {
 	seeds map[int][]request // of answers that have a record, by size
 }
 
+// role is what a system is compared for.
+type role string
+
+const (
+	ours  role = "ours"
+	peer  role = "peer"
+	floor role = "floor" // protects nothing
+)
+
 // The names of the systems that others are compared with.
 const (
 	bare         = "bare transaction"
@@ -40,6 +51,9 @@ const (
 	bareFiber    = "bare transaction, Fiber"
 	coreFiber    = "idempg, Fiber"
 	redisOnFiber = "Redis SETNX, Fiber"
+	bareBatch    = "bare batch"
+	coreCache    = "idempg, replay cache"
+	cacheFiber   = "idempg, replay cache, Fiber"
 )
 
 // place is where a system runs: the servers as it sees them, and what it opened
@@ -60,8 +74,11 @@ type builder = func(context.Context, *place) (*system, error)
 // builders make the systems, in the order of the page.
 var builders = []builder{
 	newBare,
+	newBareBatch,
 	newCore,
 	newWaiting,
+	newCached,
+	newDoBatch,
 	newSeparate,
 	newTransactions,
 	newRedis,
@@ -69,6 +86,8 @@ var builders = []builder{
 	newPrimaryKey,
 	newBareFiber,
 	newCoreFiber,
+	newCachedFiber,
+	newDoBatchFiber,
 	newRedisFiber,
 	newFiberIdempotency,
 }

@@ -79,6 +79,7 @@ func (r *report) targets() []target {
 		{"transaction ids of a replay", 0, true, plain, exactly(counted[core].replay.xids)},
 		{"replays against a primary-key SELECT, memory, loopback, 8 clients", 0.6, false, times, r.throughput(cell{memory, replays, 8, small}, core, primaryKey)},
 		{"replays under Fiber against the Redis middleware's, memory, loopback, 8 clients", 0.8, false, times, r.throughput(cell{memory, replays, 8, small}, coreFiber, redisOnFiber)},
+		{"the same with the replay cache", 1.5, false, times, r.throughput(cell{memory, replays, 8, small}, cacheFiber, redisOnFiber)},
 		{"µs that the Fiber layer adds to a no-op", 15, true, "%.1f", r.layer()},
 		{"allocations that the Fiber layer adds to a no-op", 25, true, plain, exactly(counted[coreFiber].noop.allocations - counted[core].noop.allocations)},
 	}
