@@ -107,14 +107,14 @@ func chooseCells(short bool) []cell {
 	}
 	return slices.Concat(
 		cells(memory, firstTime, small, 1, 8, 32), cells(memory, firstTime, large, 8),
-		cells(memory, hotRow, small, 8, 32),
+		cells(memory, hotRow, small, 8),
 		cells(memory, replays, small, 1, 8, 32), cells(memory, replays, large, 8),
 		cells(memory, bursts, small, 8), cells(memory, noops, small, 1),
 		cells(network, firstTime, small, 1, 8, 32), cells(network, firstTime, large, 8),
 		cells(network, hotRow, small, 8),
 		cells(network, replays, small, 1, 8, 32), cells(network, bursts, small, 8),
 		cells(disk, firstTime, small, 1, 8, 32), cells(disk, hotRow, small, 8), cells(disk, replays, small, 8),
-		cells(both, firstTime, small, 1, 8, 32),
+		cells(both, firstTime, small, 1, 8),
 	)
 }
 

@@ -48,7 +48,7 @@ func newPlan(short bool) *plan {
 	if short {
 		return &plan{short: true, cells: chooseCells(true), rounds: 3, slice: 200 * time.Millisecond, start: time.Now()}
 	}
-	return &plan{cells: chooseCells(false), rounds: 5, slice: 350 * time.Millisecond, start: time.Now()}
+	return &plan{cells: chooseCells(false), rounds: 5, slice: 300 * time.Millisecond, start: time.Now()}
 }
 
 // progress tells who waits.

@@ -17,7 +17,7 @@ const (
 	seedClients = 16
 	seedsSmall  = 512
 	seedsLarge  = 64
-	warmUp      = 80 * time.Millisecond
+	warmUp      = 50 * time.Millisecond
 
 	// retryPause is how long a client of a burst waits after a 409.
 	retryPause = time.Millisecond

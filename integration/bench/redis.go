@@ -25,8 +25,8 @@ var errNoRedis = errors.New("no " + redisProgram + " here: install it " +
 	"(Debian, Ubuntu: apt-get install redis-server; macOS: brew install redis)")
 
 // redisScript runs a server until standard input ends, which it does when this
-// process does, however it ends.
-const redisScript = `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`
+// process does, however it ends. Then it removes the directory, its first argument.
+const redisScript = `dir=$1; shift; "$@" </dev/null & cat >/dev/null; kill $!; wait $!; cd /; rm -rf "$dir"`
 
 // redisServer is a Redis of our own.
 type redisServer struct {
@@ -64,7 +64,7 @@ func startRedis(ctx context.Context, durable bool) (_ *redisServer, err error) {
 	if durable {
 		appendOnly = "yes"
 	}
-	s.command = exec.Command("/bin/sh", "-c", redisScript, "sh", program, "--bind", "127.0.0.1", "--port", port,
+	s.command = exec.Command("/bin/sh", "-c", redisScript, "sh", dir, program, "--bind", "127.0.0.1", "--port", port,
 		"--dir", dir, "--save", "", "--appendonly", appendOnly, "--appendfsync", "everysec", "--daemonize", "no")
 	s.command.Stdout, s.command.Stderr = &s.log, &s.log
 	if s.lifeline, err = s.command.StdinPipe(); err != nil {
