@@ -22,7 +22,7 @@ type report struct {
 	plan                          *plan
 	date                          time.Time
 	postgresVersion, redisVersion string
-	floors, inFlight              map[string]string
+	floors                        map[string]string
 	roles                         map[string]role
 	order                         []string // of the systems
 	counted                       []*counted
@@ -31,10 +31,10 @@ type report struct {
 
 // know notes what the systems are called and compared with.
 func (r *report) know(systems []*system) {
-	r.order, r.floors, r.inFlight, r.roles = nil, map[string]string{}, map[string]string{}, map[string]role{}
+	r.order, r.floors, r.roles = nil, map[string]string{}, map[string]role{}
 	for _, s := range systems {
 		r.order = append(r.order, s.name)
-		r.floors[s.name], r.inFlight[s.name], r.roles[s.name] = s.floor, s.inFlight, s.role
+		r.floors[s.name], r.roles[s.name] = s.floor, s.role
 	}
 }
 
@@ -75,7 +75,6 @@ type page struct {
 	Short                            bool
 	Targets                          []target
 	Met                              int
-	Systems                          []systemRow
 	Counts                           []countRow
 	Tables                           []table
 	Faster                           []string
@@ -99,13 +98,8 @@ func (r *report) page(tables []table) page {
 			p.Met++
 		}
 	}
-	for _, name := range r.order {
-		p.Systems = append(p.Systems, systemRow{name, r.inFlight[name]})
-	}
 	return p
 }
-
-type systemRow struct{ Name, InFlight string }
 
 // machine is the hardware as far as it can be known.
 func machine() string {

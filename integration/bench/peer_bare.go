@@ -21,7 +21,7 @@ func newBare(ctx context.Context, p *place) (*system, error) {
 		})
 		return a, err
 	}
-	return &system{name: bare, role: floor, floor: bare, newClient: func() client { return do }, inFlight: "carried out again"}, nil
+	return &system{name: bare, role: floor, floor: bare, newClient: func() client { return do }}, nil
 }
 
 // newBareBatch is the same in one round trip: the two statements in one pipeline,
@@ -41,5 +41,5 @@ func newBareBatch(ctx context.Context, p *place) (*system, error) {
 		err := pool.SendBatch(ctx, &batch).Close()
 		return answer{status: statusCreated, body: render(id, r.transfer.BytesWant)}, err
 	}
-	return &system{name: bareBatch, role: floor, floor: bare, newClient: func() client { return do }, inFlight: "carried out again"}, nil
+	return &system{name: bareBatch, role: floor, floor: bare, newClient: func() client { return do }}, nil
 }

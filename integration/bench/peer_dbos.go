@@ -48,7 +48,7 @@ func newDBOS(ctx context.Context, p *place) (*system, error) {
 		body, err := handle.GetResult(dbos.WithHandlePollingInterval(retryPause))
 		return answer{status: statusCreated, body: []byte(body)}, err
 	}
-	return &system{name: "DBOS Transact", role: peer, floor: bare, newClient: func() client { return do }, inFlight: "waits, polling"}, nil
+	return &system{name: "DBOS Transact", role: peer, floor: bare, newClient: func() client { return do }}, nil
 }
 
 // dbosInput is a request as DBOS records it.

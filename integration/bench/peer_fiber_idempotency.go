@@ -26,6 +26,6 @@ func newFiberIdempotency(ctx context.Context, p *place) (*system, error) {
 	}))
 	app.Post("/transfers", transferInTransaction(pool))
 	return &system{
-		name: "Fiber idempotency, Redis", role: peer, floor: bareFiber, newClient: fiberClients(app), inFlight: "waits, in its process",
+		name: "Fiber idempotency, Redis", role: peer, floor: bareFiber, newClient: fiberClients(app),
 	}, nil
 }

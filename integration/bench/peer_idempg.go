@@ -14,12 +14,12 @@ import (
 
 // newCore is Store.Do with the defaults.
 func newCore(ctx context.Context, p *place) (*system, error) {
-	return newStoreSystem(ctx, p, core, "409", idem.Config{})
+	return newStoreSystem(ctx, p, core, idem.Config{})
 }
 
 // newWaiting is Store.Do with a policy for duplicates: they wait for the answer.
 func newWaiting(ctx context.Context, p *place) (*system, error) {
-	return newStoreSystem(ctx, p, coreWaiting, "waits", idem.Config{ClaimWait: 10 * time.Second})
+	return newStoreSystem(ctx, p, coreWaiting, idem.Config{ClaimWait: 10 * time.Second})
 }
 
 // newCached is Store.Do that answers retries from memory where it can.
@@ -28,12 +28,12 @@ func newCached(ctx context.Context, p *place) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStoreSystem(ctx, p, coreCache, "409", idem.Config{ReplayCache: cache})
+	return newStoreSystem(ctx, p, coreCache, idem.Config{ReplayCache: cache})
 }
 
 const cacheBytes = 64 << 20
 
-func newStoreSystem(ctx context.Context, p *place, name, inFlight string, config idem.Config) (*system, error) {
+func newStoreSystem(ctx context.Context, p *place, name string, config idem.Config) (*system, error) {
 	store, err := newStore(ctx, p, config)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func newStoreSystem(ctx context.Context, p *place, name, inFlight string, config
 		})
 		return answerOf(result, err)
 	}
-	return &system{name: name, role: ours, floor: bare, newClient: func() client { return do }, inFlight: inFlight}, nil
+	return &system{name: name, role: ours, floor: bare, newClient: func() client { return do }}, nil
 }
 
 // newDoBatch is Store.DoBatch: the same two statements in one round trip with the
@@ -58,7 +58,7 @@ func newDoBatch(ctx context.Context, p *place) (*system, error) {
 	do := func(ctx context.Context, r request) (answer, error) {
 		return answerOf(store.DoBatch(ctx, r.keyed(), r.batch()))
 	}
-	return &system{name: "idempg DoBatch", role: ours, floor: bare, newClient: func() client { return do }, inFlight: "409"}, nil
+	return &system{name: "idempg DoBatch", role: ours, floor: bare, newClient: func() client { return do }}, nil
 }
 
 func newStore(ctx context.Context, p *place, config idem.Config) (*idem.Store, error) {

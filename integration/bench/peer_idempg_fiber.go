@@ -44,7 +44,7 @@ func newHandleSystem(ctx context.Context, p *place, name string, config idem.Con
 	app := fiber.New()
 	app.Post("/transfers", handler)
 	app.Post("/noop", handler)
-	return &system{name: name, role: ours, floor: bareFiber, newClient: fiberClients(app), inFlight: "409"}, nil
+	return &system{name: name, role: ours, floor: bareFiber, newClient: fiberClients(app)}, nil
 }
 
 // newDoBatchFiber is fibermw.HandleBatch with the defaults.
@@ -63,6 +63,6 @@ func newDoBatchFiber(ctx context.Context, p *place) (*system, error) {
 		return r.batch(), nil
 	}))
 	return &system{
-		name: "idempg DoBatch, Fiber", role: ours, floor: bareFiber, newClient: fiberClients(app), inFlight: "409",
+		name: "idempg DoBatch, Fiber", role: ours, floor: bareFiber, newClient: fiberClients(app),
 	}, nil
 }

@@ -62,7 +62,7 @@ func newRedis(ctx context.Context, p *place) (*system, error) {
 			return a, err
 		})
 	}
-	return &system{name: redisOnce, role: peer, floor: bare, newClient: func() client { return do }, inFlight: "409"}, nil
+	return &system{name: redisOnce, role: peer, floor: bare, newClient: func() client { return do }}, nil
 }
 
 // do runs handle once per user and key, as far as Redis can tell.

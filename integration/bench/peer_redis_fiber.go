@@ -17,7 +17,7 @@ func newRedisFiber(ctx context.Context, p *place) (*system, error) {
 	}
 	app := fiber.New()
 	app.Post("/transfers", redisStore{p.redis()}.middleware, transferInTransaction(pool))
-	return &system{name: redisOnFiber, role: peer, floor: bareFiber, newClient: fiberClients(app), inFlight: "409"}, nil
+	return &system{name: redisOnFiber, role: peer, floor: bareFiber, newClient: fiberClients(app)}, nil
 }
 
 // errServerError keeps an answer from being recorded: the client may try again.

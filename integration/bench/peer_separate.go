@@ -54,7 +54,7 @@ func newSeparate(ctx context.Context, p *place) (*system, error) {
 		})
 		return a, err
 	}
-	return &system{name: "separate statements", role: peer, floor: bare, newClient: func() client { return do }, inFlight: "waits"}, nil
+	return &system{name: "separate statements", role: peer, floor: bare, newClient: func() client { return do }}, nil
 }
 
 func separateReplay(ctx context.Context, tx pgx.Tx, r request, fingerprint [sha256.Size]byte) (a answer, err error) {

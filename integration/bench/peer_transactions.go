@@ -35,7 +35,7 @@ func newTransactions(ctx context.Context, p *place) (*system, error) {
 		return nil, err
 	}
 	t := transactions{pool}
-	return &system{name: "three transactions", role: peer, floor: bare, newClient: func() client { return t.do }, inFlight: "409"}, nil
+	return &system{name: "three transactions", role: peer, floor: bare, newClient: func() client { return t.do }}, nil
 }
 
 func (t transactions) do(ctx context.Context, r request) (a answer, err error) {

@@ -25,9 +25,6 @@ type system struct {
 	// newClient makes a client for one goroutine.
 	newClient func() client
 
-	// inFlight says what a duplicate of a request in flight meets.
-	inFlight string
-
 	place *place            // its own
 	seeds map[int][]request // of answers that have a record, by size
 }
