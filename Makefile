@@ -9,6 +9,7 @@ GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS)
 # A number of inputs, not a time: Go now and then reports a time that runs out as a failure.
 FUZZ_TIME    ?= 100000x
 MUTANT_FLAGS ?=
+GROWTH_FLAGS ?= -out docs
 # What the container run uses: the oldest and the newest Postgres we have images for.
 POSTGRES_VERSIONS ?= 15 18
 CONTAINER_TESTS   := ./integration/... ./internal/localpg
@@ -56,12 +57,16 @@ faults: ## Break calls at every message in every manner, then 10,000 at random (
 	cd integration && IDEM_FAULT_ROUNDS=10000 go test -timeout 3h -v -run FaultsAt .
 
 .PHONY: bench
-bench: ## Compare with other ways to do it, and write docs/benchmarks.md (ten minutes).
+bench: ## Compare with other ways to do it, and write docs/benchmarks.md (11 minutes).
 	go run ./integration/bench -out docs
 
 .PHONY: bench-short
 bench-short: ## The same with fewer cells, in two minutes, to the terminal.
 	go run ./integration/bench -short
+
+.PHONY: growth
+growth: ## Measure what a table of 10 million records costs, and write docs/growth.md (8 minutes, 12 GB).
+	go run ./integration/growth $(GROWTH_FLAGS)
 
 .PHONY: example
 example: ## Run the example service on a throwaway database.

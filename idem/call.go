@@ -27,7 +27,7 @@ type call struct {
 	claimedAt pgtype.Timestamptz // of the first claim, unless nothing stayed of it; all later claims carry it
 	unsettled error              // the COMMIT of the latest attempt, if it was not answered
 	claimLost bool               // a Batch found the key taken: look before the next attempt
-	flight    *flight            // what other duplicates in this process wait for
+	flight    *flight            // that the call leads, if it does
 	cause     error              // given to Reject
 	seen      Call
 
@@ -123,7 +123,7 @@ var errPanicked = errors.New("idem: the mutation panicked or ended its goroutine
 func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
 	c.ended.Store(true)
 	if c.flight != nil {
-		s.flights.land(c.flight, result, err == nil)
+		s.flights.land(c.flight, result, err)
 	}
 	c.seen.Total = time.Since(c.start)
 	c.seen.Outcome = c.outcome(result, err)

@@ -65,9 +65,16 @@ type unit struct {
 // recorded for the key; or an error: ErrInFlight, ErrKeyReused, ErrReentrant,
 // or what the database said. It never waits for a key in flight.
 func (s *Store) claim(ctx context.Context, c *call) (*unit, Result, error) {
+	if s.flights.isOwnedHere(c) {
+		return nil, Result{}, ErrInFlight
+	}
 	u, err := s.acquire(ctx)
 	if err != nil {
 		return nil, Result{}, err
+	}
+	if s.flights.isOwnedHere(c) { // by now: another key can use the connection
+		u.release(ctx)
+		return nil, Result{}, ErrInFlight
 	}
 	previous := error(nil)
 	for range looksMax {

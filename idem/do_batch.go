@@ -54,7 +54,7 @@ func (s *Store) runBatch(ctx context.Context, c *call, batch *Batch) (Result, er
 // obtainForBatch returns a unit without a claim for a key that is probably free,
 // and what obtain does otherwise.
 func (s *Store) obtainForBatch(ctx context.Context, c *call) (*unit, Result, error) {
-	if c.claimLost || c.unsettled != nil || s.flights.find(c.payload()) != nil {
+	if c.claimLost || c.unsettled != nil || s.lead(c) != c.flight {
 		return s.obtain(ctx, c)
 	}
 	if err := ctx.Err(); err != nil {

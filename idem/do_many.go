@@ -40,6 +40,10 @@ type ManyOptions struct {
 // The items of a chunk share one transaction of two round trips. An item fails
 // alone: when its statements fail, the transaction is undone and the others run
 // again without it, so statements may run twice before they are committed once.
+// Calls whose items lock the same rows in different orders deadlock, and then
+// their items run one by one: have the first item of a transaction lock what all
+// need, in one order, or sort the items.
+//
 // Items take effect in their order, except those whose key is in flight
 // elsewhere, which come after their chunk. A key that comes again within a call
 // is answered as if it came later: a replay, or [ErrKeyReused].

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // SweepOptions bound one call of [Store.Sweep].
@@ -42,8 +43,9 @@ func (s *Store) Sweep(ctx context.Context, options SweepOptions) (SweepResult, e
 	}
 
 	result := SweepResult{More: true}
+	since := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for result.More && result.Batches < options.BatchesMax {
-		records, err := s.sweepBatch(ctx, options.BatchRows)
+		records, err := s.sweepBatch(ctx, options.BatchRows, &since)
 		if err != nil {
 			return result, explain(err)
 		}
@@ -54,15 +56,14 @@ func (s *Store) Sweep(ctx context.Context, options SweepOptions) (SweepResult, e
 	return result, nil
 }
 
-// sweepBatch forgets at most rows records in one transaction. Whatever the
-// database's default is, it reads committed rows: under a snapshot it would
-// fail on a record that is taken over beside it.
-func (s *Store) sweepBatch(ctx context.Context, rows int) (records int64, err error) {
+// sweepBatch forgets at most rows records in one transaction, from the expiry
+// since on, and moves since to the latest of them. Whatever the database's
+// default is, it reads committed rows: under a snapshot it would fail on a record
+// that is taken over beside it.
+func (s *Store) sweepBatch(ctx context.Context, rows int, since *pgtype.Timestamptz) (records int64, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	err = pgx.BeginTxFunc(ctx, s.pool, options, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sweepSQL, rows)
-		records = tag.RowsAffected()
-		return err
+		return tx.QueryRow(ctx, sweepSQL, rows, *since).Scan(&records, since)
 	})
 	return records, err
 }

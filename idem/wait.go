@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,16 +24,21 @@ func (c *call) payload() payload {
 	return payload{c.id, c.request.Operation, c.request.Fingerprint}
 }
 
-// flight is one wait for a request in flight. The first duplicate in this
-// process leads it and waits in the database; the others wait for the leader.
+// flight is what calls with one payload share in this process. The first of them
+// leads: it claims the key, and waits in the database if another process has it.
+// The others wait for the leader's answer, if they wait at all.
 type flight struct {
-	payload payload
-	landed  chan struct{} // closed when the leader's call has ended
-	result  Result        // valid after landed, if ok
-	ok      bool
+	payload   payload
+	owned     atomic.Bool   // the leader holds the key
+	landed    chan struct{} // closed when the leader's call has ended
+	followers int           // how many joined it; guarded by flights.mu
+	result    Result        // valid after landed, as is what follows
+	ok        bool          // the result answers the followers, too
+	reused    bool          // ErrKeyReused does
 }
 
-// flights are the waits of one Store. An entry lives as long as its leader's call.
+// flights are the calls of one Store that run now. An entry lives as long as its
+// leader's call.
 type flights struct {
 	mu   sync.Mutex
 	open map[payload]*flight
@@ -43,6 +49,7 @@ func (f *flights) join(p payload) (joined *flight, leads bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if joined = f.open[p]; joined != nil {
+		joined.followers++
 		return joined, false
 	}
 	if f.open == nil {
@@ -53,19 +60,15 @@ func (f *flights) join(p payload) (joined *flight, leads bool) {
 	return joined, true
 }
 
-// find returns the flight of p, or nil.
-func (f *flights) find(p payload) *flight {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.open[p]
-}
-
-// land ends a flight with the leader's answer.
-func (f *flights) land(led *flight, result Result, ok bool) {
+// land ends a flight with the leader's answer. Errors but ErrKeyReused are the
+// leader's own.
+func (f *flights) land(led *flight, result Result, err error) {
 	f.mu.Lock()
 	delete(f.open, led.payload)
+	followers := led.followers
 	f.mu.Unlock()
-	if ok {
+	led.reused = errors.Is(err, ErrKeyReused)
+	if err == nil && followers > 0 {
 		led.result, led.ok = result.clone(), true
 		led.result.Replayed = true
 	}
@@ -78,14 +81,14 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 	if c.unsettled != nil {
 		return s.settle(ctx, c)
 	}
-	if s.config.ClaimWait == 0 {
-		return s.claim(ctx, c)
+	waitCtx, waits := ctx, s.config.ClaimWait > 0
+	if waits {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithDeadlineCause(ctx, c.start.Add(s.config.ClaimWait), ErrInFlight)
+		defer cancel()
 	}
-	waitCtx, cancel := context.WithDeadlineCause(ctx, c.start.Add(s.config.ClaimWait), ErrInFlight)
-	defer cancel()
-	p := c.payload()
 	for {
-		if f := s.flights.find(p); f != nil && f != c.flight {
+		if f := s.lead(c); f != c.flight && waits {
 			result, landed, err := f.follow(waitCtx)
 			if landed || err != nil {
 				return nil, result, err
@@ -93,15 +96,11 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 			continue
 		}
 		u, result, err := s.claim(ctx, c)
-		if !errors.Is(err, ErrInFlight) {
-			return u, result, err
+		if u != nil && c.flight != nil {
+			c.flight.owned.Store(true)
 		}
-		if c.flight == nil {
-			f, leads := s.flights.join(p)
-			if !leads {
-				continue
-			}
-			c.flight = f
+		if !errors.Is(err, ErrInFlight) || !waits {
+			return u, result, err
 		}
 		if err := s.awaitHolder(ctx, waitCtx, c); err != nil {
 			return nil, Result{}, err
@@ -109,11 +108,35 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 	}
 }
 
+// lead returns the flight of the call's payload: the call's own if it leads.
+func (s *Store) lead(c *call) *flight {
+	if c.flight != nil {
+		return c.flight
+	}
+	f, leads := s.flights.join(c.payload())
+	if leads {
+		c.flight = f
+	}
+	return f
+}
+
+// isOwnedHere reports whether another call of this process holds the key for the
+// same request.
+func (f *flights) isOwnedHere(c *call) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	led := f.open[c.payload()]
+	return led != nil && led != c.flight && led.owned.Load()
+}
+
 // follow waits for the leader's answer. It reports neither an answer nor an
 // error when the leader's call failed: then someone else must lead.
 func (f *flight) follow(ctx context.Context) (result Result, landed bool, err error) {
 	select {
 	case <-f.landed:
+		if f.reused {
+			return Result{}, false, ErrKeyReused
+		}
 		return f.result.clone(), f.ok, nil
 	case <-ctx.Done():
 		return Result{}, false, context.Cause(ctx)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
@@ -112,6 +113,51 @@ func TestSweepForgetsWhatHasExpired(t *testing.T) {
 		if _, err := b.store.Sweep(t.Context(), o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}
+	}
+}
+
+// Goal: a batch does not go through what the batches before it swept, which an
+// old snapshot keeps in the index. Method: count what the index has returned.
+func TestASweepBesideAnOldSnapshotReadsEachRecordOnce(t *testing.T) {
+	t.Parallel()
+	const records = 1000
+	b := newBench(t, idem.Config{})
+	b.exec(t, `
+		insert into idem.records (id, created_at, expires_at, finished_at, status, unfinished, state, scope, key, operation, fingerprint)
+		select gen_random_uuid(), at, at + interval '1 day', at, 201, null, 'completed', 'acme', n::text, '', decode(repeat('01', 33), 'hex')
+		from generate_series(1, 1000) as n, lateral (select now() - n * interval '2 days') as t (at)`)
+	old, err := b.Pool(t).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Rollback(t.Context()) }()
+	if _, err := old.Exec(t.Context(), "select count(*) from idem.records"); err != nil {
+		t.Fatal(err)
+	}
+	pool := b.Pool(t, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["enable_seqscan"] = "off" // the table is small
+		c.ConnConfig.RuntimeParams["enable_bitmapscan"] = "off"
+	})
+	sweeper, err := idem.New(pool, idem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := sweeper.Sweep(t.Context(), idem.SweepOptions{BatchRows: 50})
+	if err != nil || result.Records != records {
+		t.Fatalf("swept %+v, %v", result, err)
+	}
+	pool.Close() // its backend tells its figures when it ends
+	var read, deleted int64
+	for deleted < records {
+		if err := b.pool.QueryRow(t.Context(), `
+			select idx_tup_read, n_tup_del from pg_stat_user_indexes join pg_stat_user_tables using (relid)
+			where indexrelname = 'records_expires_at'`).Scan(&read, &deleted); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if read < records || read > 2*records {
+		t.Errorf("the index returned %d entries for %d records", read, records)
 	}
 }
 

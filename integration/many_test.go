@@ -210,13 +210,14 @@ func wantAnError(_ string, r idem.ItemResult) error {
 // others are done.
 func TestManyWaitForAKeyInFlight(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, idem.Config{ClaimWait: time.Minute})
+	b := newBench(t, idem.Config{})
+	elsewhere := newStore(t, b.pool, idem.Config{ClaimWait: time.Minute})
 	owner := hold()
 	owned := goDo(t.Context(), b.store, request("n1"), owner.mutation(created("n1")))
 	<-owner.entered
 	done := make(chan []idem.ItemResult)
 	items := numbered("n", 3)
-	go func() { done <- mustDoMany(t, b.store, items, idem.ManyOptions{}) }()
+	go func() { done <- mustDoMany(t, elsewhere, items, idem.ManyOptions{}) }()
 	await(t, b.pool, "the item waits", waitsForPayloadLock)
 	b.wantEffects(t, "n2", 1)
 	close(owner.leave)

@@ -58,6 +58,34 @@ func (g *gates) exec(t *testing.T, sql string, number int64) {
 	}
 }
 
+// kill ends the backends that sql finds and waits until they are gone.
+// PostgreSQL's own wait looks only ten times a second.
+func (g *gates) kill(t *testing.T, sql string, number int64) {
+	t.Helper()
+	rows, err := g.control.Query(t.Context(), sql, number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		g.exec(t, "select pg_terminate_backend($1::bigint::int)", int64(pid))
+	}
+	err = eventually(settleWait, func() error {
+		var left int
+		err := g.control.QueryRow(t.Context(), "select count(*) from pg_stat_activity where pid = any ($1)", pids).Scan(&left)
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d of the backends %v are still there", left, pids)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (g *gates) query(t *testing.T, condition string, number int) (holds bool) {
 	t.Helper()
 	if err := g.control.QueryRow(t.Context(), "select "+condition, number).Scan(&holds); err != nil {

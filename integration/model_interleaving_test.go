@@ -106,9 +106,20 @@ func orders(left []int) (all [][]int) {
 // gets the key or not, and writes; it ends.
 const sessionSteps = 3
 
-// exploreFor bounds the exploration on a machine that is too slow for all
-// schedules. They are shuffled, so that several runs see all of them.
-const exploreFor = 20 * time.Second
+// exploreFor bounds the exploration: the schedules are shuffled, so that several
+// runs see all of them. IDEM_TEST_EXPLORE is a duration for a longer run.
+func exploreFor(t *testing.T) time.Duration {
+	t.Helper()
+	wanted := os.Getenv("IDEM_TEST_EXPLORE")
+	if wanted == "" {
+		return 20 * time.Second
+	}
+	d, err := time.ParseDuration(wanted)
+	if err != nil {
+		t.Fatalf("IDEM_TEST_EXPLORE: %v", err)
+	}
+	return d
+}
 
 // Goal: whatever the order in which two requests with one key and the expiry
 // act, each effect has its record and each record its effect, and every answer
@@ -120,6 +131,7 @@ func TestEveryInterleavingOfTwoClaims(t *testing.T) {
 	const workers = 2
 	all, random := schedules(), modelRand(t)
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	limit := exploreFor(t)
 	var next, played atomic.Int64
 	t.Cleanup(func() { t.Logf("%d of %d schedules", played.Load(), len(all)) })
 	for worker := range workers {
@@ -127,7 +139,7 @@ func TestEveryInterleavingOfTwoClaims(t *testing.T) {
 			t.Parallel()
 			e, start := newExplorer(t), time.Now()
 			defer func() { t.Logf("explored for %v", time.Since(start).Round(time.Millisecond)) }()
-			for i := next.Add(1) - 1; i < int64(len(all)) && !t.Failed() && time.Since(start) < exploreFor; i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < int64(len(all)) && !t.Failed() && time.Since(start) < limit; i = next.Add(1) - 1 {
 				e.play(t, fmt.Sprint("k", i), all[i])
 				played.Add(1)
 			}
@@ -279,7 +291,7 @@ func (e *explorer) claim(t *testing.T, p *play, i int) {
 	t.Helper()
 	c := p.calls[i]
 	if c.outcome == nil && c.ending == diesInTheClaim {
-		e.gates.exec(t, `select pg_terminate_backend(pid, 10000) from pg_locks where locktype = 'advisory' and not granted and objid = $1
+		e.gates.kill(t, `select pid from pg_locks where locktype = 'advisory' and not granted and objid = $1
 			and database = (select oid from pg_database where datname = current_database())`, int64(i+1))
 	}
 	e.gates.open(t, i+1)
@@ -301,7 +313,7 @@ func (e *explorer) end(t *testing.T, p *play, i int) {
 		return
 	}
 	if c.ending == diesInWork {
-		e.gates.exec(t, "select pg_terminate_backend($1::bigint::int, 10000)", int64(c.pid))
+		e.gates.kill(t, "select $1::bigint::int", int64(c.pid))
 	}
 	p.inside.Add(-1)
 	close(c.leave)

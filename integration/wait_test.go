@@ -44,6 +44,7 @@ func TestADuplicateWaitsForTheAnswer(t *testing.T) {
 func TestADuplicateThatWaitedTakesAnAbortedKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{ClaimWait: 30 * time.Second})
+	elsewhere := newStore(t, b.Pool(t), idem.Config{ClaimWait: 30 * time.Second})
 	owner := hold()
 	done := goDo(t.Context(), b.store, request("k"), owner.mutation(func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
 		return idem.Response{}, errors.Join(errDecline, write(ctx, tx, "k"))
@@ -51,7 +52,7 @@ func TestADuplicateThatWaitedTakesAnAbortedKey(t *testing.T) {
 	<-owner.entered
 	duplicates := make([]<-chan outcome, 10)
 	for i := range duplicates {
-		duplicates[i] = goDo(t.Context(), b.store, request("k"), created("k"))
+		duplicates[i] = goDo(t.Context(), []*idem.Store{b.store, elsewhere}[i%2], request("k"), created("k"))
 	}
 	await(t, b.pool, "a duplicate waits", waitsForPayloadLock)
 	close(owner.leave)
@@ -92,17 +93,20 @@ func TestTheWaitIsBounded(t *testing.T) {
 	}
 }
 
-// Many duplicates of a slow key leave the pool to the other keys.
+// Many duplicates of a slow key leave the pool to the other keys: those in the
+// owner's process take no connection, those elsewhere share one.
 func TestWaitingDuplicatesShareOneConnection(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, idem.Config{ClaimWait: 60 * time.Second, AcquireTimeout: time.Minute}, maxConns(3))
+	config := idem.Config{ClaimWait: 60 * time.Second, AcquireTimeout: time.Minute}
+	b := newBench(t, config, maxConns(3))
+	elsewhere := newStore(t, b.pool, config)
 	owner := hold()
 	done := goDo(t.Context(), b.store, request("slow"), owner.mutation(created("slow")))
 	<-owner.entered
 	var duplicates sync.WaitGroup
-	for range 200 {
+	for i := range 400 {
 		duplicates.Go(func() {
-			result, err := b.store.Do(context.Background(), request("slow"), created("slow"))
+			result, err := []*idem.Store{b.store, elsewhere}[i%2].Do(context.Background(), request("slow"), created("slow"))
 			if err != nil || !result.Replayed {
 				t.Errorf("a duplicate got %+v, %v", result, err)
 			}
@@ -124,4 +128,28 @@ func TestWaitingDuplicatesShareOneConnection(t *testing.T) {
 	}
 	duplicates.Wait()
 	b.wantEffects(t, "slow", 1)
+}
+
+// A duplicate that does not wait is refused in the owner's process without a
+// connection: the owner may hold the last one.
+func TestADuplicateOfAnOwnerInTheProcessNeedsNoConnection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, idem.Config{AcquireTimeout: time.Minute}, maxConns(1))
+	owner := hold()
+	done := goDo(t.Context(), b.store, request("k"), owner.mutation(created("k")))
+	<-owner.entered
+	for range 100 {
+		_, err := b.store.Do(t.Context(), request("k"), created("k"))
+		wantError(t, err, idem.ErrInFlight)
+		_, err = b.store.DoBatch(t.Context(), request("k"), createdBatch("k"))
+		wantError(t, err, idem.ErrInFlight)
+	}
+	close(owner.leave)
+	if o := <-done; o.err != nil {
+		t.Error(o.err)
+	}
+	if again := mustDo(t, b.store, request("k"), created("k")); !again.Replayed {
+		t.Errorf("the retry got %+v", again)
+	}
+	b.wantEffects(t, "k", 1)
 }

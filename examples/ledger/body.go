@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,39 +17,58 @@ import (
 // matched by case, a duplicate or unknown name is refused, and an integer is
 // written in digits.
 type body struct {
+	name    string // what errors call the object
+	within  string // what they put before the name of a member
 	members map[string]json.RawMessage
 	err     error
 }
 
-func readBody(raw []byte) *body {
-	b := &body{}
+// allLevels is deeper than encoding/json goes.
+const allLevels = math.MaxInt
+
+func readBody(raw []byte) *body { return readObject(raw, bodyBytesMax, allLevels) }
+
+// readObject reads the body of a request. Names are unique down to levels; what
+// is deeper is left to whoever reads it.
+func readObject(raw []byte, bytesMax, levels int) *body {
+	b := &body{name: "body"}
 	switch {
-	case len(raw) > bodyBytesMax:
-		b.err = invalid("body", "must have at most %d bytes", bodyBytesMax)
+	case len(raw) > bytesMax:
+		b.err = invalid("body", "must have at most %d bytes", bytesMax)
 	case !utf8.Valid(raw):
 		b.err = invalid("body", "must be UTF-8")
 	default:
-		b.err = b.parse(raw)
+		b.err = b.parse(raw, levels)
 	}
 	return b
 }
 
-func (b *body) parse(raw []byte) error {
+// readItem reads a value within a body, which errors call name.
+func readItem(name string, raw json.RawMessage) *body {
+	b := &body{name: name, within: name + "."}
+	b.err = b.parse(raw, allLevels)
+	return b
+}
+
+func (b *body) parse(raw []byte, levels int) error {
 	err := json.Unmarshal(raw, &b.members)
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return invalid("body", "must be one JSON object: %v at byte %d", err, syntax.Offset)
+		return invalid(b.name, "must be one JSON object: %v at byte %d", err, syntax.Offset)
 	case err != nil || b.members == nil: // an array, a string, null
-		return invalid("body", "must be one JSON object")
+		return invalid(b.name, "must be one JSON object")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
-	return refuseDuplicates(decoder)
+	return b.refuseDuplicates(decoder, levels)
 }
 
 // refuseDuplicates walks the next value, which is known to be well formed.
-func refuseDuplicates(decoder *json.Decoder) error {
+func (b *body) refuseDuplicates(decoder *json.Decoder, levels int) error {
+	if levels == 0 {
+		return decoder.Decode(new(json.RawMessage))
+	}
 	token, err := decoder.Token()
 	delim, nested := token.(json.Delim)
 	if err != nil || !nested {
@@ -63,11 +83,11 @@ func refuseDuplicates(decoder *json.Decoder) error {
 			}
 			name, _ := token.(string)
 			if seen[name] {
-				return invalid(name, "is given twice")
+				return invalid(b.within+name, "is given twice")
 			}
 			seen[name] = true
 		}
-		if err := refuseDuplicates(decoder); err != nil {
+		if err := b.refuseDuplicates(decoder, levels-1); err != nil {
 			return err
 		}
 	}
@@ -84,8 +104,17 @@ func (b *body) take(name string) (value json.RawMessage, present bool) {
 
 func (b *body) fail(name, reason string) {
 	if b.err == nil {
-		b.err = invalid(name, "%s", reason)
+		b.err = invalid(b.within+name, "%s", reason)
 	}
+}
+
+// located puts before the field of an error where the object is.
+func (b *body) located(err error) error {
+	var invalid *invalidError
+	if errors.As(err, &invalid) {
+		return &invalidError{b.within + invalid.field, invalid.reason}
+	}
+	return err
 }
 
 // optionalText returns nil for an absent member.
@@ -155,6 +184,18 @@ func (b *body) object(name string) json.RawMessage {
 		b.fail(name, "must be an object")
 	}
 	return value
+}
+
+// list returns nil unless the member is an array.
+func (b *body) list(name string) (items []json.RawMessage) {
+	value, present := b.take(name)
+	switch {
+	case !present:
+		b.fail(name, "is required")
+	case json.Unmarshal(value, &items) != nil:
+		b.fail(name, "must be an array")
+	}
+	return items
 }
 
 // end returns the first error. A member that was not taken is one.

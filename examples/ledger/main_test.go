@@ -103,7 +103,7 @@ var databases atomic.Int64
 
 // newDatabase returns the URL of a migrated database that the test alone owns,
 // and a pool on it. In the end its books must balance.
-func newDatabase(t *testing.T) (url string, pool *pgxpool.Pool) {
+func newDatabase(t testing.TB) (url string, pool *pgxpool.Pool) {
 	t.Helper()
 	name := fmt.Sprintf("ledger_%s_%d", testRun, databases.Add(1))
 	must(t, onServer(t.Context(), "create database "+name+" template "+template()))
@@ -118,7 +118,7 @@ func newDatabase(t *testing.T) (url string, pool *pgxpool.Pool) {
 	return url, pool
 }
 
-func wantBalancedBooks(t *testing.T, pool *pgxpool.Pool) {
+func wantBalancedBooks(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
 		audit, err := newLedger(tenant, pool).Audit(context.WithoutCancel(t.Context()))
@@ -189,7 +189,7 @@ func one[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) T {
 	return value
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -72,6 +73,15 @@ func (e *invalidError) problem(status int) problem {
 		Type: problemTypes + "invalid-request", Title: "invalid request",
 		Status: status, Detail: e.Error(), Field: e.field,
 	}
+}
+
+// json is the problem as it is answered within another answer, or recorded.
+func (p problem) json() []byte {
+	encoded, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a struct of texts and a number
+	}
+	return encoded
 }
 
 // renderError answers an error of any handler.

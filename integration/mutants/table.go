@@ -134,15 +134,9 @@ var mutants = []mutant{
 	{
 		"waiting duplicates do not share a connection",
 		[]edit{
-			{"idem/wait.go", "f != nil && f != c.flight", "f != nil && f == nil"},
-			{"idem/wait.go", `		if c.flight == nil {
-			f, leads := s.flights.join(p)
-			if !leads {
-				continue
-			}
-			c.flight = f
-		}
-`, ""},
+			{"idem/wait.go", "if f := s.lead(c); f != c.flight && waits {", "if f := s.lead(c); f == nil && waits {"},
+			{"idem/claim.go", "	if s.flights.isOwnedHere(c) {\n		return nil, Result{}, ErrInFlight\n	}\n", ""},
+			{"idem/claim.go", "if s.flights.isOwnedHere(c) { // by now", "if false { // by now"},
 		},
 		integration,
 		[]string{"TestWaitingDuplicatesShareOneConnection"},
@@ -330,9 +324,15 @@ var mutants = []mutant{
 	},
 	{
 		"a sweep forgets records that are alive",
-		[]edit{{"idem/sql.go", "where expires_at <= statement_timestamp() and unfinished is null", "where unfinished is null"}},
+		[]edit{{"idem/sql.go", " and expires_at <= statement_timestamp() and unfinished is null", " and unfinished is null"}},
 		integration,
 		[]string{"TestSweepForgetsWhatHasExpired"},
+	},
+	{
+		"a batch of a sweep begins where the first one began",
+		[]edit{{"idem/sql.go", "where expires_at >= $2::timestamptz and", "where"}},
+		integration,
+		[]string{"TestASweepBesideAnOldSnapshotReadsEachRecordOnce"},
 	},
 
 	// Fiber.

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -25,6 +26,21 @@ func TestEveryFaultApplies(t *testing.T) {
 				t.Errorf("%s: %v", m.fault, err)
 			}
 			sources[e.file] = broken
+		}
+	}
+}
+
+// The page tells which test notices which fault.
+func TestEveryFaultIsDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reliability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		row := "| " + m.fault + " | `" + strings.Join(m.tests, "`, `") + "` |\n"
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/reliability.md lacks the row\n%s", row)
 		}
 	}
 }

@@ -53,7 +53,7 @@ type Hook func(ctx context.Context, event Event) error
 type Store struct {
 	Pool    *pgxpool.Pool
 	SetHook func(Hook) // nil switches off
-	Waits   func() int // waits for a request in flight that are kept in memory
+	Waits   func() int // calls that others in the process may wait for
 }
 
 // Open opens up an *idem.Store. Package idem sets it.

@@ -133,6 +133,32 @@ func (q *Queries) LockAccounts(ctx context.Context, arg LockAccountsParams) ([]A
 	return items, nil
 }
 
+const lockAccountsOnce = `-- name: LockAccountsOnce :exec
+with first as materialized (
+    select set_config('ledger.lock_id', $3::text, true)
+    where current_setting('ledger.lock_id', true) is distinct from $3::text
+)
+select a.id
+from first, ledger.accounts a
+where a.tenant = $1 and a.id = any ($2::text[])
+order by a.id
+for no key update of a
+`
+
+type LockAccountsOnceParams struct {
+	Tenant string
+	Ids    []string
+	LockID string
+}
+
+// Locks the accounts of all transfers of a transaction, in the order of their
+// ids. Each transfer begins with it, for any may turn out to be the first that
+// runs; with the same lock_id, the others do nothing.
+func (q *Queries) LockAccountsOnce(ctx context.Context, arg LockAccountsOnceParams) error {
+	_, err := q.db.Exec(ctx, lockAccountsOnce, arg.Tenant, arg.Ids, arg.LockID)
+	return err
+}
+
 const openAccount = `-- name: OpenAccount :one
 insert into ledger.accounts (tenant, id, currency, min_balance)
 values ($1, $2, $3, $4)

@@ -13,6 +13,47 @@ import (
 	"github.com/google/uuid"
 )
 
+const admitTransfer = `-- name: AdmitTransfer :exec
+with locked as materialized (
+    select id, currency, balance, min_balance from ledger.accounts
+    where tenant = $5 and id in ($3, $4)
+    order by id
+    for no key update
+)
+select ledger.refuse(case
+    when payer.id is null or payee.id is null then 'transfers_accounts_found'
+    when payer.currency <> $1::text or payee.currency <> $1::text then 'transfers_currency'
+    when payer.balance - $2::bigint < payer.min_balance then 'accounts_funds'
+    when payer.balance - $2::bigint < -9007199254740992
+      or payee.balance + $2::bigint > 9007199254740992 then 'accounts_balance_range'
+end)
+from (select 1) as one
+left join locked as payer on payer.id = $3::text
+left join locked as payee on payee.id = $4::text
+`
+
+type AdmitTransferParams struct {
+	Currency    string
+	Amount      int64
+	FromAccount string
+	ToAccount   string
+	Tenant      string
+}
+
+// Locks both accounts in the order of their ids and raises the name of the
+// first rule that they break: the checks of ledger.go, for a transfer that is
+// SQL alone.
+func (q *Queries) AdmitTransfer(ctx context.Context, arg AdmitTransferParams) error {
+	_, err := q.db.Exec(ctx, admitTransfer,
+		arg.Currency,
+		arg.Amount,
+		arg.FromAccount,
+		arg.ToAccount,
+		arg.Tenant,
+	)
+	return err
+}
+
 const postTransfer = `-- name: PostTransfer :one
 with transfer as (
     insert into ledger.transfers (tenant, id, from_account, to_account, amount, currency, reference, metadata, created_at)
@@ -115,4 +156,30 @@ func (q *Queries) Transfer(ctx context.Context, arg TransferParams) (TransferRow
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const transferResponse = `-- name: TransferResponse :exec
+select 201 as status, json_build_object(
+    'id', t.id, 'from', t.from_account, 'to', t.to_account, 'amount', t.amount, 'currency', t.currency,
+    'from_balance', payer.balance, 'to_balance', payee.balance,
+    'reference', t.reference, 'metadata', t.metadata,
+    'created_at', rtrim(rtrim(to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
+) as body
+from ledger.transfers t
+join ledger.entries payer on payer.tenant = t.tenant and payer.transfer_id = t.id and payer.account_id = t.from_account
+join ledger.entries payee on payee.tenant = t.tenant and payee.transfer_id = t.id and payee.account_id = t.to_account
+where t.tenant = $1 and t.id = $2
+`
+
+type TransferResponseParams struct {
+	Tenant string
+	ID     uuid.UUID
+}
+
+// The status and the body of the answer to a new transfer: the fields, and the
+// spelling of the time, that encoding/json gives to a Transfer. Not jsonb: the
+// metadata is answered as it was sent.
+func (q *Queries) TransferResponse(ctx context.Context, arg TransferResponseParams) error {
+	_, err := q.db.Exec(ctx, transferResponse, arg.Tenant, arg.ID)
+	return err
 }

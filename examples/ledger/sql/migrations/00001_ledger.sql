@@ -92,6 +92,16 @@ create constraint trigger transfers_balanced after insert on ledger.transfers
 create constraint trigger entries_balanced after insert on ledger.entries
     deferrable initially deferred for each row execute function ledger.check_transfer();
 
+-- Refuses what a query has found to break a rule, under the name of a constraint.
+-- Those that are none of a table: transfers_accounts_found, transfers_currency.
+-- +goose StatementBegin
+create function ledger.refuse(rule text) returns void language plpgsql strict as $$
+begin
+    raise exception 'refused by %', rule using errcode = 'check_violation', constraint = rule;
+end
+$$;
+-- +goose StatementEnd
+
 -- What was posted stays: a mistake is corrected by another transfer.
 -- +goose StatementBegin
 create function ledger.refuse_change() returns trigger language plpgsql as $$

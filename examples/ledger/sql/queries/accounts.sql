@@ -16,6 +16,20 @@ where tenant = @tenant and id = any (@ids::text[])
 order by id
 for no key update;
 
+-- name: LockAccountsOnce :exec
+-- Locks the accounts of all transfers of a transaction, in the order of their
+-- ids. Each transfer begins with it, for any may turn out to be the first that
+-- runs; with the same lock_id, the others do nothing.
+with first as materialized (
+    select set_config('ledger.lock_id', @lock_id::text, true)
+    where current_setting('ledger.lock_id', true) is distinct from @lock_id::text
+)
+select a.id
+from first, ledger.accounts a
+where a.tenant = @tenant and a.id = any (@ids::text[])
+order by a.id
+for no key update of a;
+
 -- name: Entries :many
 select e.version, e.transfer_id, e.amount, e.balance, t.created_at
 from ledger.entries e

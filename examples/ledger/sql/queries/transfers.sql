@@ -1,3 +1,24 @@
+-- name: AdmitTransfer :exec
+-- Locks both accounts in the order of their ids and raises the name of the
+-- first rule that they break: the checks of ledger.go, for a transfer that is
+-- SQL alone.
+with locked as materialized (
+    select id, currency, balance, min_balance from ledger.accounts
+    where tenant = @tenant and id in (@from_account, @to_account)
+    order by id
+    for no key update
+)
+select ledger.refuse(case
+    when payer.id is null or payee.id is null then 'transfers_accounts_found'
+    when payer.currency <> @currency::text or payee.currency <> @currency::text then 'transfers_currency'
+    when payer.balance - @amount::bigint < payer.min_balance then 'accounts_funds'
+    when payer.balance - @amount::bigint < -9007199254740992
+      or payee.balance + @amount::bigint > 9007199254740992 then 'accounts_balance_range'
+end)
+from (select 1) as one
+left join locked as payer on payer.id = @from_account::text
+left join locked as payee on payee.id = @to_account::text;
+
 -- name: PostTransfer :one
 -- One statement writes the transfer, both balances and both entries. The caller
 -- holds the locks of both accounts and has checked what may happen to them.
@@ -26,6 +47,21 @@ from transfer, payer, payee;
 select t.id, t.from_account, t.to_account, t.amount, t.currency,
        payer.balance as from_balance, payee.balance as to_balance,
        t.reference, t.metadata, t.created_at
+from ledger.transfers t
+join ledger.entries payer on payer.tenant = t.tenant and payer.transfer_id = t.id and payer.account_id = t.from_account
+join ledger.entries payee on payee.tenant = t.tenant and payee.transfer_id = t.id and payee.account_id = t.to_account
+where t.tenant = @tenant and t.id = @id;
+
+-- name: TransferResponse :exec
+-- The status and the body of the answer to a new transfer: the fields, and the
+-- spelling of the time, that encoding/json gives to a Transfer. Not jsonb: the
+-- metadata is answered as it was sent.
+select 201 as status, json_build_object(
+    'id', t.id, 'from', t.from_account, 'to', t.to_account, 'amount', t.amount, 'currency', t.currency,
+    'from_balance', payer.balance, 'to_balance', payee.balance,
+    'reference', t.reference, 'metadata', t.metadata,
+    'created_at', rtrim(rtrim(to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
+) as body
 from ledger.transfers t
 join ledger.entries payer on payer.tenant = t.tenant and payer.transfer_id = t.id and payer.account_id = t.from_account
 join ledger.entries payee on payee.tenant = t.tenant and payee.transfer_id = t.id and payee.account_id = t.to_account

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/idem"
+)
+
+// BenchmarkTransfer compares the two ways in which POST /v1/transfers could
+// make a new transfer, without HTTP: with the handler in Go on a lent
+// transaction, as fibermw.Handle runs it, and as a batch in one round trip, as
+// fibermw.HandleBatch would. The ways take turns, so that whatever else the
+// machine does slows both. "batch/handler" below 1 means that the batch is
+// faster. The database does not wait for a disk unless IDEM_TEST_DATABASE_URL
+// names one that does.
+func BenchmarkTransfer(b *testing.B) {
+	for _, shape := range []struct {
+		name    string
+		clients int
+		shared  bool // all clients move money from and to the same accounts
+	}{
+		{"1 client", 1, false},
+		{"8 clients", 8, false},
+		{"8 clients, the same accounts", 8, true},
+	} {
+		b.Run(shape.name, func(b *testing.B) {
+			_, pool := newDatabase(b)
+			store, err := idem.New(pool, idem.Config{})
+			must(b, err)
+			requests := make([]NewTransfer, shape.clients)
+			for i := range requests {
+				requests[i] = NewTransfer{From: "payer", To: "payee", Amount: 1, Currency: "EUR"}
+				if !shape.shared {
+					requests[i].From, requests[i].To = fmt.Sprint("payer", i), fmt.Sprint("payee", i)
+				}
+				openForBenchmark(b, pool, requests[i].From, requests[i].To)
+			}
+			compare(b, requests, transferByHandler(store), transferByBatch(store))
+		})
+	}
+}
+
+const roundTransfers = 50 // of each client, before it is the other way's turn
+
+// transferWay makes a transfer under a new key.
+type transferWay func(ctx context.Context, key string, t NewTransfer) (idem.Result, error)
+
+// compare runs b.N transfers of each client in each way.
+func compare(b *testing.B, requests []NewTransfer, handler, batch transferWay) {
+	run := func(way transferWay, n int) time.Duration {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for _, request := range requests {
+			wg.Go(func() {
+				for range n {
+					if result, err := way(b.Context(), newKey(), request); err != nil || result.Status != http.StatusCreated {
+						b.Errorf("%d %s: %v", result.Status, result.Body, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(start)
+	}
+	run(handler, 10) // connects and prepares
+	run(batch, 10)
+	var byHandler, byBatch time.Duration
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= roundTransfers {
+		n := min(left, roundTransfers)
+		byHandler += run(handler, n)
+		byBatch += run(batch, n)
+	}
+	perTransfer := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(b.N*len(requests)) }
+	b.ReportMetric(0, "ns/op") // of both ways together, which means nothing
+	b.ReportMetric(perTransfer(byHandler), "handler-µs/transfer")
+	b.ReportMetric(perTransfer(byBatch), "batch-µs/transfer")
+	b.ReportMetric(float64(byBatch)/float64(byHandler), "batch/handler")
+}
+
+func transferByHandler(store *idem.Store) transferWay {
+	return func(ctx context.Context, key string, t NewTransfer) (idem.Result, error) {
+		request, err := benchmarkRequest(key, t)
+		if err != nil {
+			return idem.Result{}, err
+		}
+		return store.Do(ctx, request, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
+			transfer, err := newLedger("acme", tx).Transfer(ctx, t)
+			if err != nil {
+				return idem.Response{}, err
+			}
+			body, err := json.Marshal(transfer)
+			return idem.Response{Status: http.StatusCreated, Body: body, Header: http.Header{
+				fiber.HeaderContentType: {fiber.MIMEApplicationJSON},
+				fiber.HeaderLocation:    {"/v1/transfers/" + transfer.ID.String()},
+			}}, err
+		})
+	}
+}
+
+func transferByBatch(store *idem.Store) transferWay {
+	return func(ctx context.Context, key string, t NewTransfer) (idem.Result, error) {
+		request, err := benchmarkRequest(key, t)
+		if err != nil {
+			return idem.Result{}, err
+		}
+		batch, err := newTransferBatch(ctx, "acme", t, nil)
+		if err != nil {
+			return idem.Result{}, err
+		}
+		return store.DoBatch(ctx, request, batch)
+	}
+}
+
+func benchmarkRequest(key string, t NewTransfer) (idem.Request, error) {
+	fingerprint, err := t.fingerprint()
+	return idem.Request{Scope: "acme", Operation: "POST /v1/transfers", Key: key, Fingerprint: fingerprint}, err
+}
+
+// openForBenchmark opens accounts that may pay without end, once.
+func openForBenchmark(b *testing.B, pool *pgxpool.Pool, ids ...string) {
+	b.Helper()
+	for _, id := range ids {
+		_, err := pool.Exec(b.Context(), "insert into ledger.accounts (tenant, id, currency) values ('acme', $1, 'EUR') on conflict do nothing", id)
+		must(b, err)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idempg/idempg/examples/ledger/postgres"
+	"github.com/idempg/idempg/idem"
+)
+
+// newTransferBatch is Ledger.Transfer as SQL alone, so that it can travel with
+// others. What it answers is the same, except that a refusal names no account:
+// nobody in Go has seen one. locks is for a transfer that shares a transaction
+// with others, and may be nil.
+func newTransferBatch(ctx context.Context, tenant string, t NewTransfer, locks *postgres.LockAccountsOnceParams) (*idem.Batch, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, err
+	}
+	batch := &idem.Batch{}
+	header := http.Header{
+		fiber.HeaderContentType: {fiber.MIMEApplicationJSON},
+		fiber.HeaderLocation:    {"/v1/transfers/" + id.String()},
+	}
+	queue := postgres.New(sender(batch.Queue))
+	respond := postgres.New(sender(func(sql string, arguments ...any) { batch.Respond(header, sql, arguments...) }))
+
+	if locks != nil {
+		err = queue.LockAccountsOnce(ctx, *locks)
+	}
+	err = errors.Join(err, queue.AdmitTransfer(ctx, postgres.AdmitTransferParams{
+		Tenant: tenant, FromAccount: t.From, ToAccount: t.To, Amount: t.Amount, Currency: t.Currency,
+	}))
+	_, postErr := queue.PostTransfer(ctx, postgres.PostTransferParams{
+		Tenant: tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
+		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata,
+	})
+	err = errors.Join(err, postErr, respond.TransferResponse(ctx, postgres.TransferResponseParams{Tenant: tenant, ID: id}))
+	for constraint, response := range transferRefusals {
+		batch.RejectOn(constraint, response)
+	}
+	return batch, err
+}
+
+// transferRefusals are the answers to a transfer that breaks a rule, by the
+// name that AdmitTransfer raises. The last two are constraints of the accounts.
+var transferRefusals = map[string]idem.Response{
+	"transfers_accounts_found": recorded(fmt.Errorf("%w: from or to", errAccountNotFound)),
+	"transfers_currency":       recorded(fmt.Errorf("%w: an account holds another one", errCurrencyMismatch)),
+	"accounts_funds":           recorded(fmt.Errorf("%w: the account that pays has less", errInsufficientFunds)),
+	"accounts_balance_range":   recorded(fmt.Errorf("%w: a balance would leave -%d to %d", errBalanceLimit, minorUnitsMax, minorUnitsMax)),
+}
+
+// recorded is the answer to err as renderError gives it.
+func recorded(err error) idem.Response {
+	p := problemOf(err)
+	return idem.Response{
+		Status: p.Status,
+		Header: http.Header{fiber.HeaderContentType: {mimeProblem}},
+		Body:   p.json(),
+	}
+}
+
+// sender takes down what the functions of package postgres send. There are no
+// results yet, and so none are read.
+type sender func(sql string, arguments ...any)
+
+func (s sender) Exec(_ context.Context, sql string, arguments ...any) (pgconn.CommandTag, error) {
+	s(sql, arguments...)
+	return pgconn.CommandTag{}, nil
+}
+
+func (s sender) QueryRow(_ context.Context, sql string, arguments ...any) pgx.Row {
+	s(sql, arguments...)
+	return unread{}
+}
+
+func (s sender) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, errors.New("a batch has no rows to return")
+}
+
+type unread struct{}
+
+func (unread) Scan(...any) error { return nil }
