@@ -56,6 +56,14 @@ fuzz: ## Fuzz each target with FUZZ_TIME inputs, one after the other.
 faults: ## Break calls at every message in every manner, then 10,000 at random (an hour).
 	cd integration && IDEM_FAULT_ROUNDS=10000 go test -timeout 3h -v -run FaultsAt .
 
+.PHONY: bench
+bench: ## Compare with other ways to do it, and write docs/benchmarks.md (11 minutes).
+	go run ./integration/bench -out docs
+
+.PHONY: bench-short
+bench-short: ## The same with fewer cells, in two minutes, to the terminal.
+	go run ./integration/bench -short
+
 .PHONY: growth
 growth: ## Measure what a table of 10 million records costs, and write docs/growth.md (8 minutes, 12 GB).
 	go run ./integration/growth $(GROWTH_FLAGS)

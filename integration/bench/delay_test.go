@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idempg/idempg/idem/idemtest"
+)
+
+// Goal: a line takes the round trip that it says, as exactly for many connections
+// as for one, takes it once for what is sent together, and counts it once. Method:
+// SELECTs through it whose texts are larger than a parcel.
+func TestTheLineDelays(t *testing.T) {
+	t.Parallel()
+	pool := idemtest.NewDatabase(t)
+	upstream := hostOf(postgresURL(pool))
+	for _, c := range []struct {
+		roundTrip time.Duration
+		clients   int
+	}{{0, 1}, {20 * time.Millisecond, 1}, {20 * time.Millisecond, 8}} {
+		l, err := newLine(upstream, c.roundTrip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &place{postgresURL: throughLine(postgresURL(pool), l.address()), conns: c.clients}
+		took, trips := selects(t, p, l, c.clients)
+		if want := int64(c.clients * selectsEach); trips != want {
+			t.Errorf("%d statements took %d round trips", want, trips)
+		}
+		if took[0] < c.roundTrip || c.roundTrip > 0 && took[len(took)/2] > c.roundTrip+c.roundTrip/2 {
+			t.Errorf("statements of %d clients over %v took at least %v, half of them at least %v",
+				c.clients, c.roundTrip, took[0], took[len(took)/2])
+		}
+		if err := errors.Join(p.close(), l.close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+const selectsEach = 10
+
+// selects returns how long each took, sorted, and how many round trips all did.
+func selects(t *testing.T, p *place, l *line, clients int) (took []time.Duration, trips int64) {
+	t.Helper()
+	pool, err := p.pool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := pool.AcquireAllIdle(t.Context())
+	for len(conns) < clients {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	before := l.trips.Load()
+	each := make([][]time.Duration, clients)
+	var group sync.WaitGroup
+	for i, conn := range conns {
+		group.Go(func() {
+			defer conn.Release()
+			for range selectsEach {
+				since := time.Now()
+				// Text with no parameters goes out in one message.
+				if _, err := conn.Conn().PgConn().Exec(t.Context(), "select length('"+filling+"')").ReadAll(); err != nil {
+					t.Error(err)
+				}
+				each[i] = append(each[i], time.Since(since))
+			}
+		})
+	}
+	group.Wait()
+	took = slices.Concat(each...)
+	slices.Sort(took)
+	return took, l.trips.Load() - before
+}
