@@ -100,11 +100,8 @@ func (s *Store) sendLast(ctx context.Context, u *unit, batch *pgx.Batch, committ
 		err = s.at(ctx, failpoint.AfterCommit, u.conn, nil)
 	}
 
-	var unsent pgx.ErrPreprocessingBatch // statements that cannot be prepared, arguments that cannot be encoded
 	switch {
-	case errors.As(err, &unsent) && isNetworkError(err):
-		return u.lost(err)
-	case errors.As(err, &unsent):
+	case isUnsendable(err):
 		return err
 	case err != nil && classify(err) == unknown && !errors.Is(err, ErrTxEnded):
 		return &unsettledError{cause: err}

@@ -89,11 +89,14 @@ func Retryable(err error) bool {
 	return errors.As(err, &connectErr) || errors.Is(err, errConnectionLost) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
 }
 
-// isNetworkError reports whether err came from the connection rather than from
-// the server or from pgx itself.
-func isNetworkError(err error) bool {
+// isUnsendable reports whether err is about a batch that pgx could not encode, so
+// that nothing of it was sent, rather than about the connection or the server.
+func isUnsendable(err error) bool {
+	var unsent pgx.ErrPreprocessingBatch
+	var pgErr *pgconn.PgError
 	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &unsent) && !errors.As(err, &pgErr) && !errors.As(err, &netErr) &&
+		!errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // explain adds what to do to an error of the library's own statements.

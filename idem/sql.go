@@ -25,18 +25,17 @@ const tryLocks = `
 // among all that the key ever has.
 const claimSQL = `
 with record as materialized (
-    select * from idem.records where id = $1::uuid
-), decision as materialized (
-    select case
-        when exists (select from record where unfinished is not null) then 'reentrant'
-        when exists (select from record where expires_at > statement_timestamp()) then 'recorded'` + tryLocks + `
-        when exists (select from record) then 'expired'
+    select found.*, case
+        when found.unfinished is not null then 'reentrant'
+        when found.expires_at > statement_timestamp() then 'recorded'` + tryLocks + `
+        when found.id is not null then 'expired'
         else 'free'
     end as verdict
+    from (select) as one left join idem.records as found on found.id = $1::uuid
 ), claim as (
     insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
     select $1::uuid, at, at + $8::bigint * interval '1 microsecond', $4::text, $5::text, $6::text, $7::bytea
-    from decision, coalesce($9::timestamptz, statement_timestamp()) as at
+    from record, coalesce($9::timestamptz, statement_timestamp()) as at
     where verdict = 'free'
     on conflict (id) do nothing
     returning created_at, expires_at
@@ -47,7 +46,7 @@ select case when claim.created_at is not null then 'claimed' else verdict end,
        coalesce(claim.expires_at, record.expires_at),
        record.scope, record.key, record.operation, record.fingerprint,
        record.state, record.status, record.headers, record.body, record.finished_at
-from decision left join record on true left join claim on true`
+from record left join claim on true`
 
 // takeOverSQL claims a key whose record has expired. It finds no row when a
 // rival was faster or a sweep removed the record.
@@ -115,13 +114,12 @@ const claimGone = "22007"
 // request in flight make the cast raise 22P02 before anything was written; a
 // rival that the locks did not show makes the primary key raise 23505.
 const claimOrFailSQL = `
-with record as materialized (
-    select from idem.records where id = $1::uuid
-), decision as materialized (
+with decision as materialized (
     select case
-        when exists (select from record) then 'recorded'` + tryLocks + `
+        when found.id is not null then 'recorded'` + tryLocks + `
         else 'free'
     end as verdict
+    from (select) as one left join idem.records as found on found.id = $1::uuid
 )
 insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
 select $1::uuid, statement_timestamp(), statement_timestamp() + $8::bigint * interval '1 microsecond',

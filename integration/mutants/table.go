@@ -114,14 +114,14 @@ var mutants = []mutant{
 		"a key inside itself is not noticed",
 		[]edit{
 			{"idem/call.go", "return c, ErrReentrant", "continue"},
-			{"idem/sql.go", "when exists (select from record where unfinished is not null) then 'reentrant'", ""},
+			{"idem/sql.go", "when found.unfinished is not null then 'reentrant'\n        when", "when"},
 		},
 		integration,
 		[]string{"TestAKeyInsideItselfIsRefused"},
 	},
 	{
 		"an expired record still answers",
-		[]edit{{"idem/sql.go", "when exists (select from record where expires_at > statement_timestamp()) then 'recorded'", "when exists (select from record) then 'recorded'"}},
+		[]edit{{"idem/sql.go", "when found.expires_at > statement_timestamp() then 'recorded'", "when found.id is not null then 'recorded'"}},
 		integration,
 		[]string{"TestAnExpiredRecordIsTakenOver"},
 	},
