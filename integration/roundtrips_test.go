@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -135,6 +137,44 @@ func written(t *testing.T, pool *pgxpool.Pool) (wal, xid int64) {
 		t.Fatal(err)
 	}
 	return wal, xid
+}
+
+// Goal: a first request takes one transaction id, as the bare transaction does,
+// and writes little beside what it is asked to. Method: as for the replay, but
+// with what is counted per call; the bounds leave a tenth of room, for versions
+// of PostgreSQL differ a little.
+func TestWhatAFirstRequestWrites(t *testing.T) {
+	const calls = 20
+	own := newServer(t)
+	b := newBenchOn(t, newDatabaseOn(t, own), idem.Config{}, maxConns(1))
+	n := 0
+	fresh := func() string { n++; return fmt.Sprint("key ", n) }
+	for name, c := range map[string]struct {
+		call   func()
+		walMax int64 // bytes
+	}{
+		"bare": {func() {
+			if err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error { return write(t.Context(), tx, "bare") }); err != nil {
+				t.Error(err)
+			}
+		}, 180},
+		"do":    {func() { k := fresh(); mustDo(t, b.store, request(k), created(k)) }, 1250},
+		"batch": {func() { k := fresh(); mustDoBatch(t, b.store, request(k), createdBatch(k)) }, 1250},
+	} {
+		wal, xids := int64(math.MaxInt64), int64(math.MaxInt64)
+		for range 20 {
+			walBefore, xidBefore := written(t, b.pool)
+			for range calls {
+				c.call()
+			}
+			walAfter, xidAfter := written(t, b.pool)
+			wal, xids = min(wal, walAfter-walBefore), min(xids, xidAfter-xidBefore)
+		}
+		t.Logf("%s: %d bytes of WAL and %d transaction ids per call", name, wal/calls, xids/calls)
+		if xids != calls || wal/calls > c.walMax {
+			t.Errorf("%s: %d calls wrote %d bytes of WAL and took %d transaction ids", name, calls, wal, xids)
+		}
+	}
 }
 
 // Nearly all finishing updates are HOT: they touch no index.

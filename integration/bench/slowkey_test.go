@@ -141,8 +141,8 @@ func round(b *testing.B, store *idem.Store, name string, duplicates int, rest fu
 	return latencies
 }
 
-// awaitRest returns when only the owner of the slow key and one duplicate hold a
-// connection. A queue for the pool would show as a pool that is taken whole.
+// awaitRest returns when at most two connections are taken: the owner of the slow
+// key has one. A queue for the pool would show as a pool that is taken whole.
 func awaitRest(pool *pgxpool.Pool) {
 	for still := 0; still < 20; time.Sleep(5 * time.Millisecond) {
 		still++
