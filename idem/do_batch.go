@@ -81,7 +81,7 @@ func (s *Store) executeBatch(ctx context.Context, c *call, u *unit, b *Batch) (R
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && u.look.verdict == claimed && classify(err) == definite {
-		if response, ok := b.rejections[pgErr.ConstraintName]; ok {
+		if response, ok := b.rejections[pgErr.ConstraintName]; ok && pgErr.ConstraintName != "" {
 			c.cause = err
 			return s.reject(ctx, c, u, response)
 		}

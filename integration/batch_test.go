@@ -119,14 +119,16 @@ func TestABurstOfOneBatchRunsOnce(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"fail fast": 0, "wait": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, idem.Config{ClaimWait: wait, AcquireTimeout: time.Minute}, maxConns(8))
+			config := idem.Config{ClaimWait: wait, AcquireTimeout: time.Minute}
+			b := newBench(t, config, maxConns(8))
+			stores := b.processes(t, 15, config)
 			batch := createdBatch("k")
 			var mu sync.Mutex
 			firsts := 0
 			var group sync.WaitGroup
-			for range 60 {
+			for i := range 60 {
 				group.Go(func() {
-					result, err := b.store.DoBatch(t.Context(), request("k"), batch)
+					result, err := stores[i%len(stores)].DoBatch(t.Context(), request("k"), batch)
 					if wait == 0 && errors.Is(err, idem.ErrInFlight) {
 						return
 					}

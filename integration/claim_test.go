@@ -49,9 +49,8 @@ func TestABurstOfOneKeyRunsOnce(t *testing.T) {
 				t.Parallel()
 				config := idem.Config{IsolationLevel: level, ClaimWait: wait}
 				b := newBench(t, config, maxConns(10))
-				second := newStore(t, b.Pool(t, maxConns(10)), config) // another instance
 				first, replayed := 0, 0
-				for _, o := range burst([]*idem.Store{b.store, second}, 100, request("k"), created("k")) {
+				for _, o := range burst(b.processes(t, 25, config), 100, request("k"), created("k")) {
 					switch {
 					case errors.Is(o.err, idem.ErrInFlight) && wait == 0:
 						continue
@@ -107,10 +106,10 @@ func TestAnotherPayloadInFlightIsReusedNotInFlight(t *testing.T) {
 			owner := hold()
 			done := goDo(t.Context(), b.store, request("k"), owner.mutation(created("k")))
 			<-owner.entered
-			for _, o := range burst([]*idem.Store{b.store}, 60, otherPayload("k"), created("k")) {
+			for _, o := range burst([]*idem.Store{b.store, b.elsewhere}, 60, otherPayload("k"), created("k")) {
 				wantError(t, o.err, idem.ErrKeyReused)
 			}
-			for _, o := range burst([]*idem.Store{b.store}, 30, request("k"), created("k")) {
+			for _, o := range burst([]*idem.Store{b.store, b.elsewhere}, 30, request("k"), created("k")) {
 				wantError(t, o.err, idem.ErrInFlight)
 			}
 			close(owner.leave)
@@ -171,12 +170,13 @@ func TestWithoutAdvisoryLocksTheKeyIsStillOne(t *testing.T) {
 			b := newBench(t, idem.Config{IsolationLevel: level}, maxConns(10))
 			b.exec(t, `create schema pretend;
 				create function pretend.pg_try_advisory_xact_lock(bigint) returns boolean language sql volatile as 'select true'`)
-			store := newStore(t, b.Pool(t, func(c *pgxpool.Config) {
+			b.pool = b.Pool(t, func(c *pgxpool.Config) {
 				c.MaxConns = 10
 				c.ConnConfig.RuntimeParams["search_path"] = "pretend, pg_catalog, public"
-			}), idem.Config{IsolationLevel: level})
+			})
+			stores := b.processes(t, 40, idem.Config{IsolationLevel: level})
 			first := 0
-			for _, o := range burst([]*idem.Store{store}, 40, request("k"), created("k")) {
+			for _, o := range burst(stores, 40, request("k"), created("k")) {
 				if o.err != nil {
 					t.Errorf("a duplicate got %v", o.err)
 				} else if !o.result.Replayed {
@@ -187,7 +187,7 @@ func TestWithoutAdvisoryLocksTheKeyIsStillOne(t *testing.T) {
 				t.Errorf("%d first answers", first)
 			}
 			b.wantEffects(t, "k", 1)
-			_, err := store.Do(t.Context(), otherPayload("k"), created("k"))
+			_, err := stores[0].Do(t.Context(), otherPayload("k"), created("k"))
 			wantError(t, err, idem.ErrKeyReused)
 		})
 	}

@@ -17,8 +17,9 @@ import (
 // a table that counts effects, and a Store on it.
 type bench struct {
 	*database
-	pool  *pgxpool.Pool
-	store *idem.Store
+	pool      *pgxpool.Pool
+	store     *idem.Store
+	elsewhere *idem.Store // the same, as in another process: it knows of store only through the database
 }
 
 func newBench(t *testing.T, config idem.Config, mutate ...func(*pgxpool.Config)) *bench {
@@ -31,6 +32,7 @@ func newBenchOn(t *testing.T, db *database, config idem.Config, mutate ...func(*
 	b := &bench{database: db, pool: db.Pool(t, mutate...)}
 	b.exec(t, "create table effects (id bigint generated always as identity, name text not null)")
 	b.store = newStore(t, b.pool, config)
+	b.elsewhere = newStore(t, b.pool, config)
 	return b
 }
 
@@ -41,6 +43,17 @@ func newStore(t *testing.T, pool *pgxpool.Pool, config idem.Config) *idem.Store 
 		t.Fatal(err)
 	}
 	return store
+}
+
+// processes are n Stores that know of each other only through the database, as
+// in n processes: within one, duplicates do not all get that far.
+func (b *bench) processes(t *testing.T, n int, config idem.Config) []*idem.Store {
+	t.Helper()
+	stores := make([]*idem.Store, n)
+	for i := range stores {
+		stores[i] = newStore(t, b.pool, config)
+	}
+	return stores
 }
 
 func (b *bench) exec(t *testing.T, sql string, args ...any) {

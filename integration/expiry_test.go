@@ -65,7 +65,9 @@ func TestAnExpiredKeyIsTakenOverOnce(t *testing.T) {
 			asDefault := func(c *pgxpool.Config) {
 				c.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level)
 			}
-			b := newBench(t, idem.Config{IsolationLevel: level, ClaimWait: 30 * time.Second}, maxConns(10), asDefault)
+			config := idem.Config{IsolationLevel: level, ClaimWait: 30 * time.Second}
+			b := newBench(t, config, maxConns(10), asDefault)
+			stores := b.processes(t, 20, config)
 			for round := range 5 {
 				key := fmt.Sprint("k", round)
 				mustDo(t, b.store, request(key), created(key))
@@ -76,7 +78,7 @@ func TestAnExpiredKeyIsTakenOverOnce(t *testing.T) {
 						t.Errorf("sweep: %v", err)
 					}
 				})
-				for _, o := range burst([]*idem.Store{b.store}, 20, request(key), created(key)) {
+				for _, o := range burst(stores, 20, request(key), created(key)) {
 					if o.err != nil {
 						t.Errorf("a duplicate got %v", o.err)
 					}

@@ -134,9 +134,8 @@ func TestARivalBetweenRollbackAndRejection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, idem.Config{})
-			elsewhere := newStore(t, b.pool, idem.Config{})
-			failAt(b.store, func(ctx context.Context, _ failpoint.Event) error {
-				_, err := elsewhere.Do(ctx, c.rival, c.mutation)
+					failAt(b.store, func(ctx context.Context, _ failpoint.Event) error {
+				_, err := b.elsewhere.Do(ctx, c.rival, c.mutation)
 				if err != nil && !errors.Is(err, errDecline) {
 					t.Errorf("the rival got %v", err)
 				}

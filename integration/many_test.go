@@ -231,13 +231,15 @@ func TestManyWaitForAKeyInFlight(t *testing.T) {
 // Consumers that got the same messages at once have one effect each.
 func TestManyConsumersOfTheSameItems(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, idem.Config{ClaimWait: time.Minute, AcquireTimeout: time.Minute}, maxConns(8))
+	config := idem.Config{ClaimWait: time.Minute, AcquireTimeout: time.Minute}
+	b := newBench(t, config, maxConns(8))
+	stores := b.processes(t, 6, config)
 	items := numbered("n", 120)
 	var group sync.WaitGroup
 	for consumer := range 6 {
 		group.Go(func() {
 			mine := append(items[20*consumer:len(items):len(items)], items[:20*consumer]...)
-			for i, r := range mustDoMany(t, b.store, mine, idem.ManyOptions{ChunkItemsMax: 17}) {
+			for i, r := range mustDoMany(t, stores[consumer], mine, idem.ManyOptions{ChunkItemsMax: 17}) {
 				if r.Err != nil || string(r.Result.Body) != string(receipt(mine[i].Request.Key).Body) {
 					t.Errorf("%s: got %+v, %v", mine[i].Request.Key, r.Result, r.Err)
 				}

@@ -40,9 +40,9 @@ func TestEveryQueryExecMode(t *testing.T) {
 			owner := hold()
 			held := goDo(t.Context(), b.store, request("held"), owner.mutation(created("held")))
 			<-owner.entered
-			_, err = b.store.Do(t.Context(), request("held"), created("held"))
+			_, err = b.elsewhere.Do(t.Context(), request("held"), created("held"))
 			wantError(t, err, idem.ErrInFlight)
-			_, err = b.store.Do(t.Context(), otherPayload("held"), created("held"))
+			_, err = b.elsewhere.Do(t.Context(), otherPayload("held"), created("held"))
 			wantError(t, err, idem.ErrKeyReused)
 			waiting := newStore(t, b.Pool(t, setMode), idem.Config{ClaimWait: 30 * time.Second})
 			duplicate := goDo(t.Context(), waiting, request("held"), created("held"))

@@ -58,6 +58,11 @@ func pgbouncerEndings(t *testing.T, b *bench, _ func(*pgxpool.Config)) {
 		if done.Replayed != (i == 1) || string(done.Body) != string(receipt("done").Body) || done.Header.Values("X-Many")[2] != "caf\xe9" {
 			t.Errorf("call %d got %+v", i, done)
 		}
+		for name, batch := range map[string]*idem.Batch{"batch": createdBatch("batch"), "rejecting batch": rejectingBatch("rejecting batch")} {
+			if result := mustDoBatch(t, b.store, request(name), batch); result.Replayed != (i == 1) {
+				t.Errorf("%s: call %d got %+v", name, i, result)
+			}
+		}
 		rejected := mustDo(t, b.store, request("rejected"), rejecting("rejected"))
 		if rejected.Replayed != (i == 1) || rejected.State != idem.StateRejected {
 			t.Errorf("call %d got %+v", i, rejected)
@@ -73,7 +78,7 @@ func pgbouncerEndings(t *testing.T, b *bench, _ func(*pgxpool.Config)) {
 	if record, err := b.store.Lookup(t.Context(), "acme", "done"); err != nil || record.State != idem.StateCompleted {
 		t.Errorf("lookup: %+v, %v", record, err)
 	}
-	for name, want := range map[string]int{"done": 1, "rejected": 0, "aborted": 0, "keyless": 1} {
+	for name, want := range map[string]int{"done": 1, "batch": 1, "rejecting batch": 0, "rejected": 0, "aborted": 0, "keyless": 1} {
 		b.wantEffects(t, name, want)
 	}
 }
@@ -83,9 +88,11 @@ func pgbouncerInFlight(t *testing.T, b *bench, _ func(*pgxpool.Config)) {
 	done := goDo(t.Context(), b.store, request("k"), owner.mutation(created("k")))
 	<-owner.entered
 	for range 5 {
-		_, err := b.store.Do(t.Context(), request("k"), created("k"))
+		_, err := b.elsewhere.Do(t.Context(), request("k"), created("k"))
 		wantError(t, err, idem.ErrInFlight)
-		_, err = b.store.Do(t.Context(), otherPayload("k"), created("k"))
+		_, err = b.elsewhere.DoBatch(t.Context(), request("k"), createdBatch("k"))
+		wantError(t, err, idem.ErrInFlight)
+		_, err = b.elsewhere.Do(t.Context(), otherPayload("k"), created("k"))
 		wantError(t, err, idem.ErrKeyReused)
 	}
 	close(owner.leave)
