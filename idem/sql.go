@@ -92,7 +92,7 @@ select pg_advisory_xact_lock_shared($2::bigint) from timeout`
 
 // finishSQL turns the claim into a record. It travels with COMMIT, so it must
 // fail when the transaction does not hold the claim (a mutation that sent its
-// own ROLLBACK): the cast then raises 22P02 and COMMIT is not run.
+// own ROLLBACK): the cast then raises 22007 and COMMIT is not run.
 const finishSQL = `
 with finished as (
     update idem.records
