@@ -252,7 +252,7 @@ func (s *Store) settleChunk(ctx context.Context, members []*member, unsettled *u
 		m.call.claimedAt, m.call.unsettled = m.look.row.createdAt, unsettled.cause
 		m.runAlone(ctx)
 		var outcomeUnknown *OutcomeUnknownError
-		if errors.As(m.out.Err, &outcomeUnknown) && outcomeUnknown.Cause == unsettled.cause {
+		if errors.As(m.out.Err, &outcomeUnknown) && errors.Is(outcomeUnknown.Cause, unsettled.cause) {
 			for _, rest := range members[i+1:] {
 				rest.call.seen.Attempts++
 				rest.end(ctx, Result{}, m.out.Err)

@@ -134,7 +134,7 @@ func TestARivalBetweenRollbackAndRejection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, idem.Config{})
-					failAt(b.store, func(ctx context.Context, _ failpoint.Event) error {
+			failAt(b.store, func(ctx context.Context, _ failpoint.Event) error {
 				_, err := b.elsewhere.Do(ctx, c.rival, c.mutation)
 				if err != nil && !errors.Is(err, errDecline) {
 					t.Errorf("the rival got %v", err)
