@@ -372,7 +372,7 @@ func TestABatchCannotEndTheTransactionItself(t *testing.T) {
 // connection has them.
 func TestABatchHasItsTimeouts(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, idem.Config{StatementTimeout: 50 * time.Millisecond, LockTimeout: 30 * time.Millisecond}, maxConns(1))
+	b := newBench(t, idem.Config{StatementTimeout: 1500 * time.Millisecond, LockTimeout: 900 * time.Millisecond}, maxConns(1))
 	slow := createdBatch("k")
 	slow.Queue("select pg_sleep(60)")
 	_, err := b.store.DoBatch(t.Context(), request("k"), slow)
@@ -382,7 +382,7 @@ func TestABatchHasItsTimeouts(t *testing.T) {
 	}
 	shown := &idem.Batch{}
 	shown.Respond(nil, "select 200, current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')")
-	if got := string(mustDoBatch(t, b.store, request("k"), shown).Body); got != "50ms 30ms" {
+	if got := string(mustDoBatch(t, b.store, request("k"), shown).Body); got != "1500ms 900ms" {
 		t.Errorf("the timeouts of a batch are %q", got)
 	}
 	if left := scalar[string](t, b.pool, "select current_setting('statement_timeout') || current_setting('lock_timeout')"); left != "00" {
@@ -494,7 +494,7 @@ func TestAnUnansweredBatchIsSettled(t *testing.T) {
 			w := newWire(t, b.database)
 			attempts := 0
 			store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec, maxConns(4)), idem.Config{
-				CommitTimeout: 500 * time.Millisecond, SettleTimeout: 20 * time.Second,
+				CommitTimeout: 5 * time.Second, SettleTimeout: 20 * time.Second,
 				Observer: observer(func(call idem.Call) { attempts = call.Attempts }),
 			})
 			w.Record()

@@ -327,7 +327,7 @@ func TestDoTxLeavesTheCacheAlone(t *testing.T) {
 }
 
 // Goal: an answer is not given from memory when its record has expired. Method:
-// a record with three seconds to live; as soon as the database says that they
+// a record with eight seconds to live; as soon as the database says that they
 // are over, the next call must run. One Store keeps the answer when it is made,
 // the other when a part of that time is over.
 func TestACachedReplayExpiresWithTheRecord(t *testing.T) {
@@ -339,7 +339,7 @@ func TestACachedReplayExpiresWithTheRecord(t *testing.T) {
 			var cached atomic.Int64
 			store := newStore(t, b.pool, idem.Config{ReplayCache: newCache(t, 0), Observer: cachedCalls(&cached)})
 			r := request(name)
-			r.TTL = 3 * time.Second
+			r.TTL = 8 * time.Second
 			maker := store
 			if readLater {
 				maker = b.store
