@@ -24,8 +24,9 @@ type Config struct {
 	TTL time.Duration
 
 	// ClaimWait is how long a duplicate waits for the request in flight before
-	// it is answered with ErrInFlight. Waiting duplicates of one request in one
-	// process share one connection. Defaults to 0: do not wait.
+	// it is answered with ErrInFlight. Duplicates of one request in one process
+	// wait in memory; one of them asks the database, unless the request in flight
+	// is in the process, too. Defaults to 0: do not wait.
 	ClaimWait time.Duration
 
 	// AcquireTimeout bounds the wait for a connection of the pool.
