@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // chunkItemsHardMax bounds the advisory locks that one transaction takes, two an
@@ -171,10 +172,7 @@ func (s *Store) tryChunk(ctx context.Context, members []*member) (t trial) {
 	defer u.release(ctx)
 	since := time.Now()
 	batch := s.begin.batch()
-	for _, m := range members {
-		m.look, m.answer = look{}, answer{}
-		m.call.queueClaim(batch, &m.look)
-	}
+	queueClaims(batch, members)
 	if err := u.send(ctx, batch).Close(); err != nil {
 		t.err, t.together = u.lost(explain(err)), classify(err) != retry
 		return t
@@ -193,6 +191,32 @@ func (s *Store) tryChunk(ctx context.Context, members []*member) (t trial) {
 		}
 	}
 	return t
+}
+
+// queueClaims queues claimManySQL, to be read into the looks of the members.
+func queueClaims(batch *pgx.Batch, members []*member) {
+	n := len(members)
+	ids, payloadLocks, keyLocks, ttls := make([]pgtype.UUID, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	scopes, keys, operations, fingerprints := make([]string, n), make([]string, n), make([]string, n), make([][]byte, n)
+	for i, m := range members {
+		c := m.call
+		ids[i] = pgtype.UUID{Bytes: c.id.recordID(), Valid: true}
+		payloadLocks[i], keyLocks[i], ttls[i] = c.payloadLock, c.id.keyLock(), c.request.TTL.Microseconds()
+		scopes[i], keys[i], operations[i] = c.request.Scope, c.request.Key, c.request.Operation
+		fingerprints[i] = c.request.Fingerprint[:]
+		m.look, m.answer = look{}, answer{}
+	}
+	batch.Queue(claimManySQL, ids, payloadLocks, keyLocks, scopes, keys, operations, fingerprints, ttls).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var place int64
+			var l look
+			if err := rows.Scan(append([]any{&place, &l.verdict, &l.now}, l.row.destinations()...)...); err != nil {
+				return err
+			}
+			members[place-1].look = l
+		}
+		return rows.Err()
+	})
 }
 
 // judge answers the items whose key was not claimed.
@@ -233,7 +257,14 @@ func (t *trial) commit(ctx context.Context, s *Store, u *unit) {
 		}
 	}
 	t.err = s.sendCommit(ctx, u, batch)
-	if t.err == nil || classify(t.err) != definite {
+	var unsettled *unsettledError
+	switch {
+	case t.err == nil, errors.As(t.err, &unsettled):
+		return
+	case u.conn.Conn().IsClosed(): // the backend holds the keys until it notices, which settling waits for
+		t.err = &unsettledError{cause: t.err}
+		return
+	case classify(t.err) != definite:
 		return
 	}
 	for _, m := range t.left {

@@ -9,10 +9,23 @@ import (
 // statements mean the same in each pgx.QueryExecMode.
 
 // tryLocks are the branches of a CASE that take the locks of a claim: of the
-// payload ($2) and of the key ($3), in this order.
-const tryLocks = `
-        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
-        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'`
+// payload and of the key, in this order.
+func tryLocks(payload, key string) string {
+	return fmt.Sprintf(`
+        when not pg_try_advisory_xact_lock(%s) then 'in_flight'
+        when not pg_try_advisory_xact_lock(%s) then 'reused_in_flight'`, payload, key)
+}
+
+// verdictSQL is the CASE that decides what a claim may do, given the record that
+// was found, if any, and the two locks.
+func verdictSQL(payload, key string) string {
+	return `case
+        when found.unfinished is not null then 'reentrant'
+        when found.expires_at > statement_timestamp() then 'recorded'` + tryLocks(payload, key) + `
+        when found.id is not null then 'expired'
+        else 'free'
+    end as verdict`
+}
 
 // claimSQL claims a key or says why not, in one statement.
 //
@@ -23,14 +36,9 @@ const tryLocks = `
 // key that is free; it has the last word, through the primary key. A call that
 // claims again gives the time of its first claim ($9), which names its record
 // among all that the key ever has.
-const claimSQL = `
+var claimSQL = `
 with record as materialized (
-    select found.*, case
-        when found.unfinished is not null then 'reentrant'
-        when found.expires_at > statement_timestamp() then 'recorded'` + tryLocks + `
-        when found.id is not null then 'expired'
-        else 'free'
-    end as verdict
+    select found.*, ` + verdictSQL("$2::bigint", "$3::bigint") + `
     from (select) as one left join idem.records as found on found.id = $1::uuid
 ), claim as (
     insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
@@ -47,6 +55,31 @@ select case when claim.created_at is not null then 'claimed' else verdict end,
        record.scope, record.key, record.operation, record.fingerprint,
        record.state, record.status, record.headers, record.body, record.finished_at
 from record left join claim on true`
+
+// claimManySQL is claimSQL for many keys, one in each place of the arrays. Its
+// rows begin with the place.
+var claimManySQL = `
+with asked as materialized (
+    select asked.*, found.created_at, found.expires_at, found.operation as used_for, found.fingerprint as used_with,
+        found.scope as used_by, found.key as used_key, found.state, found.status, found.headers, found.body, found.finished_at,
+    ` + verdictSQL("payload_lock", "key_lock") + `
+    from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bigint[])
+        with ordinality as asked (id, payload_lock, key_lock, scope, key, operation, fingerprint, ttl, place)
+    left join idem.records as found on found.id = asked.id
+), claim as (
+    insert into idem.records (id, created_at, expires_at, scope, key, operation, fingerprint)
+    select id, statement_timestamp(), statement_timestamp() + ttl * interval '1 microsecond', scope, key, operation, fingerprint
+    from asked
+    where verdict = 'free'
+    on conflict (id) do nothing
+    returning id, created_at, expires_at
+)
+select place, case when claim.id is not null then 'claimed' else verdict end,
+       statement_timestamp(),
+       coalesce(claim.created_at, asked.created_at),
+       coalesce(claim.expires_at, asked.expires_at),
+       used_by, used_key, used_for, used_with, state, status, headers, body, finished_at
+from asked left join claim using (id)`
 
 // takeOverSQL claims a key whose record has expired. It finds no row when a
 // rival was faster or a sweep removed the record.
@@ -113,10 +146,10 @@ const claimGone = "22007"
 // free: what follows it is not run then, and the error says why. A record and a
 // request in flight make the cast raise 22P02 before anything was written; a
 // rival that the locks did not show makes the primary key raise 23505.
-const claimOrFailSQL = `
+var claimOrFailSQL = `
 with decision as materialized (
     select case
-        when found.id is not null then 'recorded'` + tryLocks + `
+        when found.id is not null then 'recorded'` + tryLocks("$2::bigint", "$3::bigint") + `
         else 'free'
     end as verdict
     from (select) as one left join idem.records as found on found.id = $1::uuid

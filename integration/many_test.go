@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
 	"github.com/idempg/idempg/integration/faults"
@@ -333,4 +334,37 @@ func TestManyWithoutADatabase(t *testing.T) {
 		}
 	}
 	wantDone(t, items, mustDoMany(t, b.store, items, idem.ManyOptions{}), false)
+}
+
+// DoMany works in every mode of pgx and at every isolation level, and answers
+// what the other entrances have recorded.
+func TestManyInEveryMode(t *testing.T) {
+	t.Parallel()
+	for _, level := range append([]pgx.TxIsoLevel{""}, isolationLevels...) {
+		for _, mode := range []pgx.QueryExecMode{
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+		} {
+			t.Run(fmt.Sprintf("%s/%s", level, mode), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, idem.Config{IsolationLevel: level}, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+				items := numbered("n", 6)
+				first := mustDoMany(t, b.store, items, idem.ManyOptions{})
+				wantDone(t, items, first, false)
+				mustDo(t, b.store, request("by do"), created("by do"))
+				items = append(items, idem.Item{Request: request("by do"), Batch: createdBatch("by do")})
+				again := mustDoMany(t, b.store, items, idem.ManyOptions{})
+				wantDone(t, items, again, true)
+				for i, r := range first {
+					if !sameAnswer(r.Result, again[i].Result) {
+						t.Errorf("%+v was replayed as %+v", r.Result, again[i].Result)
+					}
+					if byDo := mustDo(t, b.store, items[i].Request, created("never")); !sameAnswer(r.Result, byDo) {
+						t.Errorf("%+v was replayed by Do as %+v", r.Result, byDo)
+					}
+				}
+				b.wantEffectOfEach(t, items)
+			})
+		}
+	}
 }

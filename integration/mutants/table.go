@@ -75,10 +75,10 @@ var mutants = []mutant{
 	{
 		"the lock of the key is tried before that of the payload",
 		[]edit{{
-			"idem/sql.go", `        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'
-        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'`,
-			`        when not pg_try_advisory_xact_lock($3::bigint) then 'reused_in_flight'
-        when not pg_try_advisory_xact_lock($2::bigint) then 'in_flight'`,
+			"idem/sql.go", `        when not pg_try_advisory_xact_lock(%s) then 'in_flight'
+        when not pg_try_advisory_xact_lock(%s) then 'reused_in_flight'`,
+			`        when not pg_try_advisory_xact_lock(%[2]s) then 'reused_in_flight'
+        when not pg_try_advisory_xact_lock(%[1]s) then 'in_flight'`,
 		}},
 		integration,
 		[]string{"TestAnotherPayloadInFlightIsReusedNotInFlight"},
