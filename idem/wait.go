@@ -30,6 +30,7 @@ func (c *call) payload() payload {
 type flight struct {
 	payload   payload
 	owned     atomic.Bool   // the leader holds the key
+	held      atomic.Bool   // someone elsewhere holds it for the same request, and the leader waits
 	landed    chan struct{} // closed when the leader's call has ended
 	followers int           // how many joined it; guarded by flights.mu
 	result    Result        // valid after landed, as is what follows
@@ -90,7 +91,10 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 	for {
 		if f := s.lead(c); f != c.flight && waits {
 			result, landed, err := f.follow(waitCtx)
-			if landed || err != nil {
+			switch {
+			case errors.Is(err, ErrInFlight) && !f.owned.Load() && !f.held.Load(): // the leader cannot tell yet
+				return s.claim(ctx, c)
+			case landed || err != nil:
 				return nil, result, err
 			}
 			continue
@@ -102,6 +106,7 @@ func (s *Store) obtain(ctx context.Context, c *call) (*unit, Result, error) {
 		if !errors.Is(err, ErrInFlight) || !waits {
 			return u, result, err
 		}
+		c.flight.held.Store(true)
 		if err := s.awaitHolder(ctx, waitCtx, c); err != nil {
 			return nil, Result{}, err
 		}
