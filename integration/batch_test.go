@@ -71,12 +71,8 @@ func sameAnswer(a, b idem.Result) bool {
 // isolation level.
 func TestBothEntrancesAnswerEachOther(t *testing.T) {
 	t.Parallel()
-	modes := []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	}
 	for _, level := range append([]pgx.TxIsoLevel{""}, isolationLevels...) {
-		for _, mode := range modes {
+		for _, mode := range execModes {
 			t.Run(fmt.Sprintf("%s/%s", level, mode), func(t *testing.T) {
 				t.Parallel()
 				setMode := func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }
@@ -196,7 +192,7 @@ func TestABatchTakesAnExpiredKeyOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{})
 	mustDoBatch(t, b.store, request("k"), createdBatch("k"))
-	b.exec(t, "update idem.records set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
+	b.expire(t)
 	if result := mustDoBatch(t, b.store, request("k"), createdBatch("k")); result.Replayed {
 		t.Errorf("an expired record answered: %+v", result)
 	}
@@ -462,22 +458,13 @@ func TestRoundTripsOfABatch(t *testing.T) {
 			settled(t, pool)
 		}
 	}
-	for _, c := range []struct {
-		name string
-		want int64
-		run  func()
-	}{
-		{"a first-time batch", 1, do(request("new"), createdBatch("new"))},
-		{"a replay", 2, do(request("new"), createdBatch("new"))},
-		{"a reused key", 2, do(otherPayload("new"), createdBatch("new"))},
-		{"a rejection", 2, do(request("no"), rejectingBatch("no"))},
-		{"a replay of a rejection", 2, do(request("no"), rejectingBatch("no"))},
-	} {
-		if got := trips(w, c.run); got != c.want {
-			t.Errorf("%s: %d round trips, want %d", c.name, got, c.want)
-		}
-		settled(t, pool)
-	}
+	wantTrips(t, w, pool, []tripsCase{
+		{"a first-time batch", 1, false, do(request("new"), createdBatch("new"))},
+		{"a replay", 2, true, do(request("new"), createdBatch("new"))},
+		{"a reused key", 2, true, do(otherPayload("new"), createdBatch("new"))},
+		{"a rejection", 2, false, do(request("no"), rejectingBatch("no"))},
+		{"a replay of a rejection", 2, true, do(request("no"), rejectingBatch("no"))},
+	})
 }
 
 // Goal: a pipeline without an answer is settled like a COMMIT without one.

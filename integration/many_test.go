@@ -341,10 +341,7 @@ func TestManyWithoutADatabase(t *testing.T) {
 func TestManyInEveryMode(t *testing.T) {
 	t.Parallel()
 	for _, level := range append([]pgx.TxIsoLevel{""}, isolationLevels...) {
-		for _, mode := range []pgx.QueryExecMode{
-			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-		} {
+		for _, mode := range execModes {
 			t.Run(fmt.Sprintf("%s/%s", level, mode), func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, idem.Config{IsolationLevel: level}, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })

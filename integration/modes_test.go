@@ -11,14 +11,17 @@ import (
 	"github.com/idempg/idempg/idem"
 )
 
+// execModes are all modes of pgx.
+var execModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
 // Every statement of the library means the same in each of pgx's modes, among
 // them those that PgBouncer in transaction mode allows.
 func TestEveryQueryExecMode(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
+	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			setMode := func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }

@@ -124,8 +124,7 @@ func TestAMutationThatTakesAnotherConnectionIsBoundByItsContext(t *testing.T) {
 func TestNoWaitIsKeptInMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{ClaimWait: time.Minute}, maxConns(20))
-	elsewhere := newStore(t, b.pool, idem.Config{ClaimWait: time.Minute})
-	kept := failpoint.Open(elsewhere).Waits
+	kept := failpoint.Open(b.elsewhere).Waits
 	impatient := newStore(t, b.pool, idem.Config{ClaimWait: time.Millisecond})
 	direct := b.Pool(t)
 	endings := []idem.Mutation{
@@ -148,7 +147,7 @@ func TestNoWaitIsKeptInMemory(t *testing.T) {
 		}()
 		<-owner.entered
 		ctx, hangUp := context.WithCancel(t.Context())
-		gone := goDo(ctx, elsewhere, r, created("k"))
+		gone := goDo(ctx, b.elsewhere, r, created("k"))
 		if err := eventually(time.Minute, func() error {
 			if n := kept(); n != 1 {
 				return fmt.Errorf("%d waits are kept while one duplicate waits, want 1", n)
@@ -158,7 +157,7 @@ func TestNoWaitIsKeptInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		await(t, direct, "a duplicate waits", waitsForPayloadLock)
-		stays := goDo(t.Context(), elsewhere, r, created("k"))
+		stays := goDo(t.Context(), b.elsewhere, r, created("k"))
 		_, err := impatient.Do(t.Context(), r, created("k"))
 		wantError(t, err, idem.ErrInFlight)
 		hangUp()
@@ -171,7 +170,7 @@ func TestNoWaitIsKeptInMemory(t *testing.T) {
 		}
 		<-ended
 	}
-	for _, store := range []*idem.Store{elsewhere, impatient, b.store} {
+	for _, store := range []*idem.Store{b.elsewhere, impatient, b.store} {
 		if n := failpoint.Open(store).Waits(); n != 0 {
 			t.Errorf("%d calls are kept when none runs", n)
 		}

@@ -60,21 +60,37 @@ func TestRoundTrips(t *testing.T) {
 		settled(t, pool)
 	}
 
-	for _, c := range []struct {
-		name string
-		want int64
-		run  func()
-	}{
-		{"a bare transaction: begin, 2 statements, commit", 4, bare},
-		{"a first-time mutation: begin + claim, 2 statements, finish + commit", 4, do("new", completing)},
-		{"a replay, before the answer", 1, do("new", completing)},
-		{"a rejection: begin + claim, 2 statements, rollback, begin + claim + finish + commit", 5, do("refused", refusing)},
-		{"a replay of a rejection", 1, do("refused", refusing)},
-	} {
-		if got := trips(w, c.run); got != c.want {
+	wantTrips(t, w, pool, []tripsCase{
+		{"a bare transaction: begin, 2 statements, commit", 4, false, bare},
+		{"a first-time mutation: begin + claim, 2 statements, finish + commit", 4, false, do("new", completing)},
+		{"a replay, before the answer", 1, true, do("new", completing)},
+		{"a rejection: begin + claim, 2 statements, rollback, begin + claim + finish + commit", 5, false, do("refused", refusing)},
+		{"a replay of a rejection", 1, true, do("refused", refusing)},
+	})
+}
+
+// tripsCase is a call and the round trips that it may take.
+type tripsCase struct {
+	name   string
+	want   int64
+	replay bool // its ROLLBACK follows the answer, and may still overtake the count
+	run    func()
+}
+
+// wantTrips counts the round trips before the answer. A count that a ROLLBACK has
+// overtaken is taken again.
+func wantTrips(t *testing.T, w *faults.Proxy, pool *pgxpool.Pool, cases []tripsCase) {
+	t.Helper()
+	for _, c := range cases {
+		got := trips(w, c.run)
+		settled(t, pool)
+		for try := 0; c.replay && got == c.want+1 && try < 20; try++ {
+			got = trips(w, c.run)
+			settled(t, pool)
+		}
+		if got != c.want {
 			t.Errorf("%s: %d round trips, want %d", c.name, got, c.want)
 		}
-		settled(t, pool)
 	}
 }
 

@@ -97,16 +97,14 @@ func TestTheWaitIsBounded(t *testing.T) {
 // owner's process take no connection, those elsewhere share one.
 func TestWaitingDuplicatesShareOneConnection(t *testing.T) {
 	t.Parallel()
-	config := idem.Config{ClaimWait: 60 * time.Second, AcquireTimeout: time.Minute}
-	b := newBench(t, config, maxConns(3))
-	elsewhere := newStore(t, b.pool, config)
+	b := newBench(t, idem.Config{ClaimWait: 60 * time.Second, AcquireTimeout: time.Minute}, maxConns(3))
 	owner := hold()
 	done := goDo(t.Context(), b.store, request("slow"), owner.mutation(created("slow")))
 	<-owner.entered
 	var duplicates sync.WaitGroup
 	for i := range 400 {
 		duplicates.Go(func() {
-			result, err := []*idem.Store{b.store, elsewhere}[i%2].Do(context.Background(), request("slow"), created("slow"))
+			result, err := []*idem.Store{b.store, b.elsewhere}[i%2].Do(context.Background(), request("slow"), created("slow"))
 			if err != nil || !result.Replayed {
 				t.Errorf("a duplicate got %+v, %v", result, err)
 			}

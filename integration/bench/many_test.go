@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/idem"
@@ -86,11 +85,7 @@ func messageRate(b *testing.B, handle func([]request) error) float64 {
 
 func handleEach(ctx context.Context, store *idem.Store, messages []request) error {
 	for _, m := range messages {
-		_, err := store.Do(ctx, m.keyed(), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-			body, err := m.mutate(ctx, tx)
-			return idem.Response{Status: statusCreated, Header: jsonHeader, Body: body}, err
-		})
-		if err != nil {
+		if _, err := m.do(ctx, store); err != nil {
 			return err
 		}
 	}

@@ -39,11 +39,7 @@ func newStoreSystem(ctx context.Context, p *place, name string, config idem.Conf
 		return nil, err
 	}
 	do := func(ctx context.Context, r request) (answer, error) {
-		result, err := store.Do(ctx, r.keyed(), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-			body, err := r.mutate(ctx, tx)
-			return idem.Response{Status: statusCreated, Header: jsonHeader, Body: body}, err
-		})
-		return answerOf(result, err)
+		return answerOf(r.do(ctx, store))
 	}
 	return &system{name: name, role: ours, floor: bare, newClient: func() client { return do }}, nil
 }
@@ -74,6 +70,14 @@ var jsonHeader = http.Header{"Content-Type": {contentType}}
 // keyed is the request for a Store.
 func (r request) keyed() idem.Request {
 	return idem.Request{Scope: r.user, Operation: operation, Key: r.key, Fingerprint: idem.NewFingerprint(r.payload)}
+}
+
+// do carries the request out once, by Store.Do.
+func (r request) do(ctx context.Context, store *idem.Store) (idem.Result, error) {
+	return store.Do(ctx, r.keyed(), func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
+		body, err := r.mutate(ctx, tx)
+		return idem.Response{Status: statusCreated, Header: jsonHeader, Body: body}, err
+	})
 }
 
 // batch is request.mutate as a Batch.
