@@ -51,22 +51,19 @@ func HandleBatch(config Config, h func(c *fiber.Ctx) (*idem.Batch, error)) fiber
 
 // runBatch makes the batch, runs it and answers.
 func (m *middleware) runBatch(c *fiber.Ctx, request idem.Request, h func(*fiber.Ctx) (*idem.Batch, error)) error {
-	before := takeSnapshot(c)
+	u := m.newUnit(c, nil, false)
+	defer u.release()
 	batch, err := h(c)
 	if batch == nil || err != nil {
 		answer := takeSnapshot(c)
 		defer answer.release()
-		before.restore(c)
-		before.release()
+		u.before.restore(c)
 		return m.run(c, request, func(c *fiber.Ctx) error {
 			answer.restore(c)
 			return err
 		})
 	}
-	before.restore(c)
-	before.release()
-	u := m.newUnit(c, nil, false)
-	defer u.release()
+	u.before.restore(c)
 	result, err := m.Store.DoBatch(u.caller, request, batch)
 	if err != nil {
 		return u.fail(err)

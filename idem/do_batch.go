@@ -68,10 +68,10 @@ func (s *Store) obtainForBatch(ctx context.Context, c *call) (*unit, Result, err
 // unit has it already, and ends the unit.
 func (s *Store) executeBatch(ctx context.Context, c *call, u *unit, b *Batch) (Result, error) {
 	var a answer
-	owned, since := u.look.verdict == claimed, time.Now()
+	since := time.Now()
 	err := s.sendUnit(ctx, c, u, b, &a)
 	c.seen.Commit += time.Since(since)
-	if !owned && isClaimLost(u, err) {
+	if isClaimLost(u, err) {
 		return s.lookAfter(ctx, c, u, b)
 	}
 	defer u.release(ctx)
@@ -193,7 +193,7 @@ func respondError(err error, bodyBytesMax int) error {
 	case "body":
 		return &ResponseTooLargeError{Field: "Body", Bytes: n, BytesMax: bodyBytesMax}
 	}
-	return fmt.Errorf("%w: the claim is no longer in it: %w", ErrTxEnded, err)
+	return finishError(err)
 }
 
 // reason returns what a statement of this package wrote behind "idem." into the

@@ -128,10 +128,13 @@ func (s *Store) lead(c *call) *flight {
 // isOwnedHere reports whether another call of this process holds the key for the
 // same request.
 func (f *flights) isOwnedHere(c *call) bool {
+	if c.flight != nil { // nobody else leads
+		return false
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	led := f.open[c.payload()]
-	return led != nil && led != c.flight && led.owned.Load()
+	return led != nil && led.owned.Load()
 }
 
 // follow waits for the leader's answer. It reports neither an answer nor an
