@@ -15,13 +15,16 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+
+	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	service, _ := newService(t)
 	created := want(t, service.post("/v1/accounts", newKey(), `{"currency":"EUR"}`), http.StatusCreated)
-	account := decode[Account](t, created)
+	account := decode[book.Account](t, created)
 	if id, err := uuid.Parse(account.ID); err != nil || id.Version() != 7 {
 		t.Errorf("id %q, want a UUID of version 7", account.ID)
 	}
@@ -35,11 +38,11 @@ func TestAccounts(t *testing.T) {
 	if a := service.post("/v1/accounts", newKey(), `{"id":"bank","currency":"USD","min_balance":null}`); !shape.MatchString(a.body) {
 		t.Errorf("got %s", a.body)
 	}
-	if a := decode[Account](t, service.get("/v1/accounts/bank")); a.MinBalance != nil {
+	if a := decode[book.Account](t, service.get("/v1/accounts/bank")); a.MinBalance != nil {
 		t.Errorf("min_balance %d, want null", *a.MinBalance)
 	}
 	service.open("a.B-c_9", "EUR", "-500")
-	if a := decode[Account](t, service.get("/v1/accounts/a.B-c_9")); *a.MinBalance != -500 {
+	if a := decode[book.Account](t, service.get("/v1/accounts/a.B-c_9")); *a.MinBalance != -500 {
 		t.Errorf("min_balance %d, want -500", *a.MinBalance)
 	}
 }
@@ -61,7 +64,7 @@ func TestTransfers(t *testing.T) {
 	if !shape.MatchString(created.body) {
 		t.Errorf("got %s", created.body)
 	}
-	if transfer := decode[Transfer](t, created); transfer.ID.Version() != 7 || time.Since(transfer.CreatedAt) > time.Hour {
+	if transfer := decode[book.Transfer](t, created); transfer.ID.Version() != 7 || time.Since(transfer.CreatedAt) > time.Hour {
 		t.Errorf("id %v, created at %v", transfer.ID, transfer.CreatedAt)
 	}
 	plain := want(t, service.post("/v1/transfers", newKey(), transferBody("bob", "alice", 600)), http.StatusCreated)
@@ -88,7 +91,7 @@ func TestEntriesArePagedFromTheNewest(t *testing.T) {
 		want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "alice", amount+1)), http.StatusCreated)
 	}
 	page := func(path string) (versions []int64) {
-		for _, entry := range decode[struct{ Entries []Entry }](t, want(t, service.get(path), http.StatusOK)).Entries {
+		for _, entry := range decode[struct{ Entries []book.Entry }](t, want(t, service.get(path), http.StatusOK)).Entries {
 			if entry.Amount != entry.Version || entry.Balance != entry.Version*(entry.Version+1)/2 {
 				t.Errorf("got entry %+v", entry)
 			}
@@ -237,7 +240,7 @@ func TestTheLimitsThemselvesAreValid(t *testing.T) {
 func TestALargeBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	service, _ := newService(t)
-	body := `{"currency":"EUR"` + strings.Repeat(" ", bodyBytesMax) + `}`
+	body := `{"currency":"EUR"` + strings.Repeat(" ", api.BodyBytesMax) + `}`
 	p := wantProblem(t, service.post("/v1/accounts", newKey(), body), http.StatusBadRequest, "invalid-request")
 	if p.Field != "body" {
 		t.Errorf("field %q, want body", p.Field)
@@ -247,7 +250,7 @@ func TestALargeBodyIsRefused(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(service.url, "http://"))
 	must(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST /v1/accounts HTTP/1.1\r\nHost: ledger\r\nContent-Length: %d\r\n\r\n", readBytesMax+1)
+	_, err = fmt.Fprintf(conn, "POST /v1/accounts HTTP/1.1\r\nHost: ledger\r\nContent-Length: %d\r\n\r\n", api.ReadBytesMax+1)
 	must(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	must(t, err)
@@ -314,10 +317,10 @@ func TestBalancesHaveALimit(t *testing.T) {
 	for _, id := range []string{"bank", "rich", "mint"} {
 		service.open(id, "EUR", "null")
 	}
-	want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "rich", minorUnitsMax)), http.StatusCreated)
+	want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "rich", book.MinorUnitsMax)), http.StatusCreated)
 	wantProblem(t, service.post("/v1/transfers", newKey(), transferBody("bank", "mint", 1)), http.StatusUnprocessableEntity, "balance-limit")
 	wantProblem(t, service.post("/v1/transfers", newKey(), transferBody("mint", "rich", 1)), http.StatusUnprocessableEntity, "balance-limit")
-	if bank, rich := service.balance("bank"), service.balance("rich"); bank != -minorUnitsMax || rich != minorUnitsMax {
+	if bank, rich := service.balance("bank"), service.balance("rich"); bank != -book.MinorUnitsMax || rich != book.MinorUnitsMax {
 		t.Errorf("balances %d and %d", bank, rich)
 	}
 }
@@ -342,7 +345,7 @@ func TestTenantsAreIsolated(t *testing.T) {
 	globex.open("alice", "USD", "0")
 	globex.open("bank", "EUR", "null")
 	wantProblem(t, globex.post("/v1/transfers", newKey(), transferBody("bank", "alice", 5)), http.StatusUnprocessableEntity, "currency-mismatch")
-	if audit := decode[Audit](t, globex.get("/v1/audit")); !audit.OK || audit.Accounts != 2 || audit.Transfers != 0 {
+	if audit := decode[book.Audit](t, globex.get("/v1/audit")); !audit.OK || audit.Accounts != 2 || audit.Transfers != 0 {
 		t.Errorf("audit %+v", audit)
 	}
 	if balance := acme.balance("alice"); balance != 5 {

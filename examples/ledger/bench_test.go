@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -37,9 +39,9 @@ func BenchmarkTransfer(b *testing.B) {
 			_, pool := newDatabase(b)
 			store, err := idem.New(pool, idem.Config{})
 			must(b, err)
-			requests := make([]NewTransfer, shape.clients)
+			requests := make([]book.NewTransfer, shape.clients)
 			for i := range requests {
-				requests[i] = NewTransfer{From: "payer", To: "payee", Amount: 1, Currency: "EUR"}
+				requests[i] = book.NewTransfer{From: "payer", To: "payee", Amount: 1, Currency: "EUR"}
 				if !shape.shared {
 					requests[i].From, requests[i].To = fmt.Sprint("payer", i), fmt.Sprint("payee", i)
 				}
@@ -53,10 +55,10 @@ func BenchmarkTransfer(b *testing.B) {
 const roundTransfers = 50 // of each client, before it is the other way's turn
 
 // transferWay makes a transfer under a new key.
-type transferWay func(ctx context.Context, key string, t NewTransfer) (idem.Result, error)
+type transferWay func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error)
 
 // compare runs b.N transfers of each client in each way.
-func compare(b *testing.B, requests []NewTransfer, handler, batch transferWay) {
+func compare(b *testing.B, requests []book.NewTransfer, handler, batch transferWay) {
 	run := func(way transferWay, n int) time.Duration {
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -90,13 +92,13 @@ func compare(b *testing.B, requests []NewTransfer, handler, batch transferWay) {
 }
 
 func transferByHandler(store *idem.Store) transferWay {
-	return func(ctx context.Context, key string, t NewTransfer) (idem.Result, error) {
+	return func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error) {
 		request, err := benchmarkRequest(key, t)
 		if err != nil {
 			return idem.Result{}, err
 		}
 		return store.Do(ctx, request, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-			transfer, err := newLedger("acme", tx).Transfer(ctx, t)
+			transfer, err := book.New("acme", tx).Transfer(ctx, t)
 			if err != nil {
 				return idem.Response{}, err
 			}
@@ -110,12 +112,12 @@ func transferByHandler(store *idem.Store) transferWay {
 }
 
 func transferByBatch(store *idem.Store) transferWay {
-	return func(ctx context.Context, key string, t NewTransfer) (idem.Result, error) {
+	return func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error) {
 		request, err := benchmarkRequest(key, t)
 		if err != nil {
 			return idem.Result{}, err
 		}
-		batch, err := newTransferBatch(ctx, "acme", t, nil)
+		batch, err := api.TransferBatch(ctx, "acme", t, nil)
 		if err != nil {
 			return idem.Result{}, err
 		}
@@ -123,9 +125,9 @@ func transferByBatch(store *idem.Store) transferWay {
 	}
 }
 
-func benchmarkRequest(key string, t NewTransfer) (idem.Request, error) {
-	fingerprint, err := t.fingerprint()
-	return idem.Request{Scope: "acme", Operation: "POST /v1/transfers", Key: key, Fingerprint: fingerprint}, err
+func benchmarkRequest(key string, t book.NewTransfer) (idem.Request, error) {
+	canonical, err := t.Canonical()
+	return idem.Request{Scope: "acme", Operation: "POST /v1/transfers", Key: key, Fingerprint: idem.NewFingerprint(canonical)}, err
 }
 
 // openForBenchmark opens accounts that may pay without end, once.

@@ -1,23 +1,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/idempg/idempg/fibermw"
-	"github.com/idempg/idempg/idem"
+	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 // bulkTransfer is an item of the list. members come first and may be "".
@@ -28,21 +24,21 @@ func bulkTransfer(key, from, to string, amount int64, members string) string {
 func bulkBody(items ...string) string { return `{"transfers":[` + strings.Join(items, ",") + `]}` }
 
 // bulk posts a list and returns a result for each of its n items.
-func (c client) bulk(n int, body string) []bulkResult {
+func (c client) bulk(n int, body string) []api.BulkResult {
 	c.t.Helper()
 	a := want(c.t, c.post("/v1/transfers/bulk", "", body), http.StatusOK)
-	results := decode[struct{ Results []bulkResult }](c.t, a).Results
+	results := decode[struct{ Results []api.BulkResult }](c.t, a).Results
 	if len(results) != n {
 		c.t.Fatalf("%d results to %d items: %s", len(results), n, a.body)
 	}
 	return results
 }
 
-// answer is the result as if it had been the whole answer, for the helpers.
-func (r bulkResult) answer() answer {
+// bulkAnswer is the result as if it had been the whole answer, for the helpers.
+func bulkAnswer(r api.BulkResult) answer {
 	header := http.Header{}
 	if r.Status >= http.StatusBadRequest {
-		header.Set("Content-Type", mimeProblem)
+		header.Set("Content-Type", "application/problem+json")
 	}
 	if r.Replayed {
 		header.Set("Idempotency-Replayed", "true")
@@ -74,11 +70,11 @@ func TestABulkTransferIsAnsweredLikeASingleOne(t *testing.T) {
 		single := want(t, service.post("/v1/transfers", newKey(),
 			fmt.Sprintf(`{%s"from":"bank","to":"alice","amount":7,"currency":"EUR"}`, members)), http.StatusCreated)
 		result := service.bulk(1, bulkBody(bulkTransfer(newKey(), "bank", "alice", 7, members)))[0]
-		want(t, result.answer(), http.StatusCreated)
+		want(t, bulkAnswer(result), http.StatusCreated)
 		if got, want := id.ReplaceAllString(string(result.Body), ""), id.ReplaceAllString(single.body, ""); got != want {
 			t.Errorf("%s\nanswered\n%s\nsingly\n%s", members, result.Body, single.body)
 		}
-		transfer := decode[Transfer](t, result.answer())
+		transfer := decode[book.Transfer](t, bulkAnswer(result))
 		if transfer.ID.Version() != 7 {
 			t.Errorf("id %v, want version 7", transfer.ID)
 		}
@@ -87,7 +83,7 @@ func TestABulkTransferIsAnsweredLikeASingleOne(t *testing.T) {
 		}
 	}
 	if n := one[int](t, pool, `select count(*) from idem.records where operation = $1 and scope = 'acme' and headers->>'Location' is not null
-		and headers->'Content-Type'->>0 = 'application/json'`, bulkOperation); n != 3 {
+		and headers->'Content-Type'->>0 = 'application/json'`, "POST /v1/transfers/bulk"); n != 3 {
 		t.Errorf("%d records with Location and Content-Type, want 3", n)
 	}
 }
@@ -101,7 +97,7 @@ func TestABulkIsRefusedItemByItem(t *testing.T) {
 	service.open("dollars", "USD", "null")
 	service.open("mint", "EUR", "null")
 	service.open("rich", "EUR", "null")
-	want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "rich", minorUnitsMax-100)), http.StatusCreated)
+	want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "rich", book.MinorUnitsMax-100)), http.StatusCreated)
 	cases := []struct {
 		from, to string
 		amount   int64
@@ -120,7 +116,7 @@ func TestABulkIsRefusedItemByItem(t *testing.T) {
 		{"mint", "rich", 101, 422, "balance-limit"},
 		{"bank", "mint", 90, 201, ""},
 		{"bank", "mint", 10, 422, "balance-limit"},
-		{"poor", "rich", minorUnitsMax, 422, "insufficient-funds"}, // and the balance limit
+		{"poor", "rich", book.MinorUnitsMax, 422, "insufficient-funds"}, // and the balance limit
 		{"bob", "alice", 3, 201, ""},
 	}
 	items := make([]string, len(cases))
@@ -129,7 +125,7 @@ func TestABulkIsRefusedItemByItem(t *testing.T) {
 	}
 	first := service.bulk(len(items), bulkBody(items...))
 	for i, c := range cases {
-		a := first[i].answer()
+		a := bulkAnswer(first[i])
 		if c.problem == "" {
 			want(t, a, c.status)
 			continue
@@ -143,7 +139,7 @@ func TestABulkIsRefusedItemByItem(t *testing.T) {
 	service.open("carol", "EUR", "0")
 	want(t, service.post("/v1/transfers", newKey(), transferBody("alice", "poor", 2)), http.StatusCreated)
 	for i, again := range service.bulk(len(items), bulkBody(items...)) {
-		wantReplay(t, again.answer(), first[i].answer())
+		wantReplay(t, bulkAnswer(again), bulkAnswer(first[i]))
 	}
 	if alice, bob := service.balance("alice"), service.balance("bob"); alice != 1 || bob != 7 {
 		t.Errorf("balances %d and %d, want 1 and 7", alice, bob)
@@ -168,19 +164,19 @@ func TestKeysOfABulk(t *testing.T) {
 		bulkTransfer(key, "bank", "alice", 10, ""),
 		bulkTransfer(single, "bank", "alice", 10, ""),
 	))
-	first := want(t, results[0].answer(), http.StatusCreated)
+	first := want(t, bulkAnswer(results[0]), http.StatusCreated)
 	for i, r := range results {
 		switch {
 		case i == 1 || i == 2:
-			wantReplay(t, r.answer(), first)
+			wantReplay(t, bulkAnswer(r), first)
 		case i > 2:
-			wantProblem(t, r.answer(), http.StatusUnprocessableEntity, "docs/problems.md#idempotency-key-reused")
+			wantProblem(t, bulkAnswer(r), http.StatusUnprocessableEntity, "docs/problems.md#idempotency-key-reused")
 		}
 	}
 	wantProblem(t, service.post("/v1/transfers", key, transferBody("bank", "alice", 10)), http.StatusUnprocessableEntity, "idempotency-key-reused")
 
 	globex := service.as("globex-demo-key") // whose keys are others, and whose accounts are none
-	wantProblem(t, globex.bulk(1, bulkBody(bulkTransfer(key, "bank", "alice", 10, metadata)))[0].answer(), http.StatusNotFound, "account-not-found")
+	wantProblem(t, bulkAnswer(globex.bulk(1, bulkBody(bulkTransfer(key, "bank", "alice", 10, metadata)))[0]), http.StatusNotFound, "account-not-found")
 	if balance := service.balance("alice"); balance != 20 {
 		t.Errorf("balance %d, want 20", balance)
 	}
@@ -212,7 +208,7 @@ func TestInvalidItemsOfABulk(t *testing.T) {
 		{item(`"k"`, `"amount":1,"body":1`), ".body", "k"},
 		{item(`"k"`, `"amount":1,"amount":2`), ".amount", ""},
 		{item(`"k"`, `"amount":1,"metadata":{"a":{"b":1,"b":2}}`), ".b", ""},
-		{item(`"k"`, `"amount":1,"metadata":{"a":"`+strings.Repeat("x", metadataBytesMax)+`"}`), ".metadata", "k"},
+		{item(`"k"`, `"amount":1,"metadata":{"a":"`+strings.Repeat("x", book.MetadataBytesMax)+`"}`), ".metadata", "k"},
 		{item(`"`+keyed+`"`, `"reference":"x"`), ".amount", keyed},
 	}
 	items := []string{}
@@ -221,11 +217,11 @@ func TestInvalidItemsOfABulk(t *testing.T) {
 	}
 	for i, r := range service.bulk(len(items), bulkBody(items...)) {
 		if i%2 == 1 {
-			want(t, r.answer(), http.StatusCreated)
+			want(t, bulkAnswer(r), http.StatusCreated)
 			continue
 		}
 		c := cases[i/2]
-		p := wantProblem(t, r.answer(), http.StatusBadRequest, "invalid-request")
+		p := wantProblem(t, bulkAnswer(r), http.StatusBadRequest, "invalid-request")
 		if field := fmt.Sprintf("transfers[%d]%s", i, c.field); p.Field != field || !strings.HasPrefix(p.Detail, field+" ") {
 			t.Errorf("%.100s: field %q, want %q: %s", c.item, p.Field, field, p.Detail)
 		}
@@ -233,11 +229,11 @@ func TestInvalidItemsOfABulk(t *testing.T) {
 			t.Errorf("%.100s: the result has another key", c.item)
 		}
 	}
-	if n := one[int](t, pool, "select count(*) from idem.records where operation = $1", bulkOperation); n != len(cases) {
+	if n := one[int](t, pool, "select count(*) from idem.records where operation = $1", "POST /v1/transfers/bulk"); n != len(cases) {
 		t.Errorf("%d records, want those of the %d valid items", n, len(cases))
 	}
 	for _, key := range []string{keyed, strings.Repeat("~", 255)} {
-		if a := want(t, service.bulk(1, bulkBody(bulkTransfer(key, "bank", "alice", 1, "")))[0].answer(), http.StatusCreated); a.replayed() {
+		if a := want(t, bulkAnswer(service.bulk(1, bulkBody(bulkTransfer(key, "bank", "alice", 1, "")))[0]), http.StatusCreated); a.replayed() {
 			t.Error("replayed what was invalid")
 		}
 	}
@@ -256,10 +252,10 @@ func TestARequestThatIsNoBulk(t *testing.T) {
 		`{"transfers":null}`:                "transfers",
 		`{"transfers":{}}`:                  "transfers",
 		`{"transfers":[]}`:                  "transfers",
-		bulkBody(strings.Repeat("7,", 1000) + valid):            "transfers",
-		`{"transfers":[],"transfers":[` + valid + `]}`:          "transfers",
-		`{"transfers":[` + valid + `],"key":"k"}`:               "key",
-		bulkBody(valid + strings.Repeat(" ", bulkBodyBytesMax)): "body",
+		bulkBody(strings.Repeat("7,", 1000) + valid):                "transfers",
+		`{"transfers":[],"transfers":[` + valid + `]}`:              "transfers",
+		`{"transfers":[` + valid + `],"key":"k"}`:                   "key",
+		bulkBody(valid + strings.Repeat(" ", api.BulkBodyBytesMax)): "body",
 	} {
 		p := wantProblem(t, service.post("/v1/transfers/bulk", "", body), http.StatusBadRequest, "invalid-request")
 		if p.Field != field {
@@ -275,61 +271,21 @@ func TestARequestThatIsNoBulk(t *testing.T) {
 func TestALongBulk(t *testing.T) {
 	t.Parallel()
 	service, _ := newBulkService(t)
-	items := make([]string, bulkItemsMax)
+	items := make([]string, api.BulkItemsMax)
 	for i := range items {
 		items[i] = bulkTransfer(fmt.Sprint(i), "bank", "alice", 1, "")
 	}
-	first := service.bulk(bulkItemsMax, bulkBody(items...))
+	first := service.bulk(api.BulkItemsMax, bulkBody(items...))
 	for i, r := range first {
-		if transfer := decode[Transfer](t, want(t, r.answer(), http.StatusCreated)); transfer.ToBalance != int64(i+1) || *r.Key != fmt.Sprint(i) {
+		if transfer := decode[book.Transfer](t, want(t, bulkAnswer(r), http.StatusCreated)); transfer.ToBalance != int64(i+1) || *r.Key != fmt.Sprint(i) {
 			t.Fatalf("transfer %d: key %s, balance %d", i, *r.Key, transfer.ToBalance)
 		}
 	}
-	for i, again := range service.bulk(bulkItemsMax, bulkBody(items...)) {
-		wantReplay(t, again.answer(), first[i].answer())
+	for i, again := range service.bulk(api.BulkItemsMax, bulkBody(items...)) {
+		wantReplay(t, bulkAnswer(again), bulkAnswer(first[i]))
 	}
-	if balance := service.balance("alice"); balance != bulkItemsMax {
-		t.Errorf("balance %d, want %d", balance, bulkItemsMax)
-	}
-}
-
-// The longest list with the longest items, written without escapes, is no body
-// that is too long.
-func TestTheLimitsOfABulkFitTogether(t *testing.T) {
-	t.Parallel()
-	item := bulkTransfer(strings.Repeat("~", 255), strings.Repeat("x", 64), strings.Repeat("y", 64), minorUnitsMax,
-		fmt.Sprintf(`"reference":%q,"metadata":{"a":%q},`, strings.Repeat("\U0001F4B6", referenceCharsMax), strings.Repeat("m", metadataBytesMax-8)))
-	items, err := readBulk([]byte(bulkBody(slices.Repeat([]string{item}, bulkItemsMax)...)))
-	must(t, err)
-	if must(t, items[0].err); len(items) != bulkItemsMax || len(items[0].transfer.Metadata) != metadataBytesMax || bulkBodyBytesMax >= readBytesMax {
-		t.Errorf("read %d items, metadata of %d bytes", len(items), len(items[0].transfer.Metadata))
-	}
-}
-
-// The errors that no test of the service can bring about are answered, too.
-func TestTheProblemsOfABulk(t *testing.T) {
-	t.Parallel()
-	_, pool := newDatabase(t)
-	store, _ := newTestStore(t, pool)
-	b := newBulk(store)
-	for _, test := range []struct {
-		err    error
-		status int
-		name   string
-	}{
-		{idem.ErrInFlight, http.StatusConflict, fibermw.CodeInFlight},
-		{idem.ErrKeyReused, http.StatusUnprocessableEntity, fibermw.CodeKeyReused},
-		{&idem.OutcomeUnknownError{Cause: errors.New("s3cret")}, http.StatusServiceUnavailable, fibermw.CodeOutcomeUnknown},
-		{&pgconn.PgError{Code: "40P01", Message: "s3cret"}, http.StatusServiceUnavailable, fibermw.CodeDatabaseUnavailable},
-		{context.DeadlineExceeded, http.StatusServiceUnavailable, fibermw.CodeDatabaseUnavailable},
-		{errors.New("s3cret"), http.StatusInternalServerError, fibermw.CodeInternal},
-	} {
-		var r bulkResult
-		r.fail(b.problemOf(test.err))
-		p := wantProblem(t, r.answer(), test.status, test.name)
-		if p.Type != fibermw.ConfigDefault.ProblemTypeBase+test.name || strings.Contains(string(r.Body), "s3cret") {
-			t.Errorf("got %s", r.Body)
-		}
+	if balance := service.balance("alice"); balance != api.BulkItemsMax {
+		t.Errorf("balance %d, want %d", balance, api.BulkItemsMax)
 	}
 }
 
@@ -344,10 +300,10 @@ func TestABurstOfBulksMovesMoneyOnce(t *testing.T) {
 		service.open(fmt.Sprint("a", i), "EUR", "null")
 	}
 	var wg sync.WaitGroup
-	answers := make([][][]bulkResult, lists)
+	answers := make([][][]api.BulkResult, lists)
 	barrier := make(chan struct{})
 	for list := range answers {
-		answers[list] = make([][]bulkResult, 2)
+		answers[list] = make([][]api.BulkResult, 2)
 		items := make([]string, size)
 		for i := range items {
 			n := i
@@ -394,7 +350,7 @@ func TestBulksOnLostConnections(t *testing.T) {
 	service, pool := newBulkService(t)
 	const lists, size, kills = 4, 60, 25
 	var wg sync.WaitGroup
-	answers := make([][]bulkResult, lists)
+	answers := make([][]api.BulkResult, lists)
 	for list := range answers {
 		items := make([]string, size)
 		for i := range items {
@@ -420,7 +376,7 @@ func TestBulksOnLostConnections(t *testing.T) {
 	}
 	for _, results := range answers {
 		for _, r := range results {
-			want(t, r.answer(), http.StatusCreated)
+			want(t, bulkAnswer(r), http.StatusCreated)
 		}
 	}
 	if alice, bob := service.balance("alice"), service.balance("bob"); alice != lists*size/2 || bob != lists*size/2 {
@@ -430,8 +386,8 @@ func TestBulksOnLostConnections(t *testing.T) {
 
 // untilDone sends a list, and again while anything of it may be answered
 // otherwise. Each result is the first that was final.
-func (c client) untilDone(items []string) []bulkResult {
-	results := make([]bulkResult, len(items))
+func (c client) untilDone(items []string) []api.BulkResult {
+	results := make([]api.BulkResult, len(items))
 	for open := true; open; {
 		open = false
 		for i, r := range c.bulk(len(items), bulkBody(items...)) {
@@ -456,16 +412,16 @@ func TestAnItemThatFailsStaysInside(t *testing.T) {
 	keys := []string{newKey(), newKey(), newKey()}
 	list := bulkBody(bulkTransfer(keys[0], "bank", "alice", 1, ""), bulkTransfer(keys[1], "bank", "alice", 13, ""), bulkTransfer(keys[2], "bank", "alice", 2, ""))
 	results := service.bulk(3, list)
-	want(t, results[0].answer(), http.StatusCreated)
-	want(t, results[2].answer(), http.StatusCreated)
-	wantProblem(t, results[1].answer(), http.StatusInternalServerError, "internal-error")
+	want(t, bulkAnswer(results[0]), http.StatusCreated)
+	want(t, bulkAnswer(results[2]), http.StatusCreated)
+	wantProblem(t, bulkAnswer(results[1]), http.StatusInternalServerError, "internal-error")
 	if strings.Contains(string(results[1].Body), "s3cret") || !json.Valid(results[1].Body) {
 		t.Errorf("the answer tells a secret: %s", results[1].Body)
 	}
 	_, err = pool.Exec(t.Context(), `drop trigger fail on ledger.transfers`)
 	must(t, err)
 	results = service.bulk(3, list)
-	want(t, results[1].answer(), http.StatusCreated)
+	want(t, bulkAnswer(results[1]), http.StatusCreated)
 	if results[1].Replayed || !results[0].Replayed || !results[2].Replayed {
 		t.Errorf("replayed: %v %v %v", results[0].Replayed, results[1].Replayed, results[2].Replayed)
 	}
@@ -482,8 +438,8 @@ func TestAKeyOfABulkInUse(t *testing.T) {
 	running := service.background("/v1/transfers/bulk", "", list)
 	awaitHeldTransfer(t, pool)
 	results := service.bulk(3, bulkBody(bulkTransfer(key, "bank", "alice", 5, ""), bulkTransfer(key, "bank", "bob", 5, ""), bulkTransfer(newKey(), "bank", "bob", 0, "")))
-	wantProblem(t, results[0].answer(), http.StatusConflict, "request-in-flight")
-	wantProblem(t, results[1].answer(), http.StatusUnprocessableEntity, "idempotency-key-reused")
+	wantProblem(t, bulkAnswer(results[0]), http.StatusConflict, "request-in-flight")
+	wantProblem(t, bulkAnswer(results[1]), http.StatusUnprocessableEntity, "idempotency-key-reused")
 	release()
 	want(t, <-running, http.StatusOK)
 	if balance := service.balance("alice"); balance != 11 {

@@ -16,6 +16,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -65,9 +67,9 @@ func newTestApp(t *testing.T, databaseURL string) (*fiber.App, *atomic.Int64) {
 	reruns := &rerunCounter{}
 	store, err := idem.New(pool, idem.Config{Observer: reruns})
 	must(t, err)
-	keys, _, err := parseAPIKeys(defaultKeys)
+	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
-	return newApp(pool, store, keys), &reruns.Int64
+	return api.New(api.Config{Pool: pool, Store: store, Keys: keys}), &reruns.Int64
 }
 
 func serveApp(t *testing.T, app *fiber.App) client {
@@ -147,7 +149,7 @@ func (c client) open(id, currency, minBalance string) {
 
 func (c client) balance(id string) int64 {
 	c.t.Helper()
-	return decode[Account](c.t, c.get("/v1/accounts/"+id)).Balance
+	return decode[book.Account](c.t, c.get("/v1/accounts/"+id)).Balance
 }
 
 func transferBody(from, to string, amount int64) string {
@@ -176,9 +178,9 @@ func want(t *testing.T, a answer, status int) answer {
 }
 
 // wantProblem checks an RFC 9457 answer.
-func wantProblem(t *testing.T, a answer, status int, name string) problem {
+func wantProblem(t *testing.T, a answer, status int, name string) api.Problem {
 	t.Helper()
-	p := decode[problem](t, a)
+	p := decode[api.Problem](t, a)
 	if a.status != status || p.Status != status || !strings.HasSuffix(p.Type, name) || p.Title == "" {
 		t.Errorf("got %d %s, want %d %s", a.status, a.body, status, name)
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/idempg/idempg/examples/ledger/api"
 )
 
 func TestBadConfigurationNamesTheVariable(t *testing.T) {
@@ -62,16 +64,16 @@ func TestDefaultConfiguration(t *testing.T) {
 	if config.Addr != "127.0.0.1:8080" || config.DatabaseURL != "" || config.DemoTenant != "acme" || !config.DemoKeys {
 		t.Errorf("got %+v", config)
 	}
-	if !config.APIKeys.has("acme-demo-key") || !config.APIKeys.has("globex-demo-key") || len(config.APIKeys) != 2 {
+	if !config.APIKeys.Has("acme-demo-key") || !config.APIKeys.Has("globex-demo-key") || len(config.APIKeys) != 2 {
 		t.Error("the demo keys are not the keys")
 	}
 }
 
 func TestAnAPIKeyMayHoldColons(t *testing.T) {
 	t.Parallel()
-	keys, tenant, err := parseAPIKeys("a:b:acme, c:globex")
+	keys, tenant, err := api.ParseKeys("a:b:acme, c:globex")
 	must(t, err)
-	if !keys.has("a:b") || !keys.has("c") || tenant != "acme" {
+	if !keys.Has("a:b") || !keys.Has("c") || tenant != "acme" {
 		t.Errorf("got %d keys, first tenant %s", len(keys), tenant)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 const (
@@ -26,15 +28,15 @@ var demoAccounts = []struct {
 // openDemoAccounts opens the demo accounts on a database of its own.
 func openDemoAccounts(ctx context.Context, pool *pgxpool.Pool, tenant string) error {
 	for _, account := range demoAccounts {
-		request := NewAccount{ID: &account.id, Currency: demoCurrency, MinBalance: new(int64)}
+		request := book.NewAccount{ID: &account.id, Currency: demoCurrency, MinBalance: new(int64)}
 		if account.unbounded {
 			request.MinBalance = nil
 		}
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			_, err := newLedger(tenant, tx).OpenAccount(ctx, request)
+			_, err := book.New(tenant, tx).OpenAccount(ctx, request)
 			return err
 		})
-		if err != nil && !errors.Is(err, errAccountExists) {
+		if err != nil && !errors.Is(err, book.ErrAccountExists) {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/idem"
 	"github.com/idempg/idempg/idem/idemtest"
 )
@@ -20,7 +21,7 @@ func TestTransfersAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
 	store, keys := newTestStore(t, pool)
-	app := newApp(pool, store, keys)
+	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
 	openTestAccounts(t, app)
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: transferBody("bank", "alice", 700),
@@ -43,7 +44,7 @@ func TestAccountsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
 	store, keys := newTestStore(t, pool)
-	app := newApp(pool, store, keys)
+	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
 	currencies := map[idemtest.Variant]string{idemtest.Original: "EUR", idemtest.Other: "JPY", idemtest.Refused: "euro"}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
@@ -56,11 +57,11 @@ func TestAccountsAreExactlyOnce(t *testing.T) {
 	})
 }
 
-func newTestStore(t *testing.T, pool *pgxpool.Pool) (*idem.Store, apiKeys) {
+func newTestStore(t *testing.T, pool *pgxpool.Pool) (*idem.Store, api.Keys) {
 	t.Helper()
 	store, err := idem.New(pool, idem.Config{})
 	must(t, err)
-	keys, _, err := parseAPIKeys(defaultKeys)
+	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
 	return store, keys
 }

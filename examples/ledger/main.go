@@ -1,6 +1,6 @@
 // Ledger is a small double-entry ledger: the reference for a service whose
-// money must move exactly once. Start with http.go, whose POST handlers run in
-// the transaction that also holds the idempotency key, then ledger.go.
+// money must move exactly once. Start with package api, whose POST handlers run
+// in the transaction that also holds the idempotency key, then package book.
 package main
 
 //go:generate env GOWORK=off go tool -modfile=../../tools/go.mod sqlc generate
@@ -17,11 +17,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/idem"
 )
 
 const (
-	drainTimeout  = requestTimeout + 5*time.Second
+	drainTimeout  = api.RequestTimeout + 5*time.Second
 	sweepInterval = 5 * time.Minute
 )
 
@@ -65,7 +66,7 @@ func run(ctx context.Context, lookup func(string) (string, bool), stdout io.Writ
 	}
 	go sweep(ctx, store)
 
-	app := newApp(db.pool, store, config.APIKeys)
+	app := api.New(api.Config{Pool: db.pool, Store: store, Keys: config.APIKeys})
 	served := make(chan error, 1)
 	go func() { served <- app.Listener(listener) }()
 	url := "http://" + reachable(listener.Addr())

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/internal/localpg"
 )
 
@@ -121,7 +122,7 @@ func newDatabase(t testing.TB) (url string, pool *pgxpool.Pool) {
 func wantBalancedBooks(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
-		audit, err := newLedger(tenant, pool).Audit(context.WithoutCancel(t.Context()))
+		audit, err := book.New(tenant, pool).Audit(context.WithoutCancel(t.Context()))
 		must(t, err)
 		if !audit.OK {
 			t.Errorf("the book of %s does not balance: %+v", tenant, audit)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 // Goal: a burst of one request moves money once. Method: 100 clients wait at a
@@ -126,7 +128,7 @@ func TestCrossedTransfersNeitherDeadlockNorLoseCount(t *testing.T) {
 
 	const total = clients * rounds
 	for _, id := range []string{"alice", "bob"} {
-		account := decode[Account](t, service.get("/v1/accounts/"+id))
+		account := decode[book.Account](t, service.get("/v1/accounts/"+id))
 		if account.Version != total {
 			t.Errorf("version of %s is %d, want %d", id, account.Version, total)
 		}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 // process is the service as a program of its own.
@@ -165,7 +167,7 @@ func wantOneEffect(t *testing.T, service client, key string) {
 	if balance := service.balance("alice"); balance != 700 {
 		t.Errorf("balance %d, want 700", balance)
 	}
-	audit := decode[Audit](t, service.get("/v1/audit"))
+	audit := decode[book.Audit](t, service.get("/v1/audit"))
 	if !audit.OK || audit.Transfers != 1 {
 		t.Errorf("audit %+v, want one transfer", audit)
 	}

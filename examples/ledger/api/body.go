@@ -1,4 +1,4 @@
-package main
+package api
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/idempg/idempg/examples/ledger/book"
 )
 
 // body reads the members of a JSON object by name. The first error sticks, and
@@ -26,7 +28,7 @@ type body struct {
 // allLevels is deeper than encoding/json goes.
 const allLevels = math.MaxInt
 
-func readBody(raw []byte) *body { return readObject(raw, bodyBytesMax, allLevels) }
+func readBody(raw []byte) *body { return readObject(raw, BodyBytesMax, allLevels) }
 
 // readObject reads the body of a request. Names are unique down to levels; what
 // is deeper is left to whoever reads it.
@@ -34,9 +36,9 @@ func readObject(raw []byte, bytesMax, levels int) *body {
 	b := &body{name: "body"}
 	switch {
 	case len(raw) > bytesMax:
-		b.err = invalid("body", "must have at most %d bytes", bytesMax)
+		b.err = book.Invalid("body", "must have at most %d bytes", bytesMax)
 	case !utf8.Valid(raw):
-		b.err = invalid("body", "must be UTF-8")
+		b.err = book.Invalid("body", "must be UTF-8")
 	default:
 		b.err = b.parse(raw, levels)
 	}
@@ -55,9 +57,9 @@ func (b *body) parse(raw []byte, levels int) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return invalid(b.name, "must be one JSON object: %v at byte %d", err, syntax.Offset)
+		return book.Invalid(b.name, "must be one JSON object: %v at byte %d", err, syntax.Offset)
 	case err != nil || b.members == nil: // an array, a string, null
-		return invalid(b.name, "must be one JSON object")
+		return book.Invalid(b.name, "must be one JSON object")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -83,7 +85,7 @@ func (b *body) refuseDuplicates(decoder *json.Decoder, levels int) error {
 			}
 			name, _ := token.(string)
 			if seen[name] {
-				return invalid(b.within+name, "is given twice")
+				return book.Invalid(b.within+name, "is given twice")
 			}
 			seen[name] = true
 		}
@@ -104,15 +106,15 @@ func (b *body) take(name string) (value json.RawMessage, present bool) {
 
 func (b *body) fail(name, reason string) {
 	if b.err == nil {
-		b.err = invalid(b.within+name, "%s", reason)
+		b.err = book.Invalid(b.within+name, "%s", reason)
 	}
 }
 
 // located puts before the field of an error where the object is.
 func (b *body) located(err error) error {
-	var invalid *invalidError
+	var invalid *book.InvalidError
 	if errors.As(err, &invalid) {
-		return &invalidError{b.within + invalid.field, invalid.reason}
+		return &book.InvalidError{Field: b.within + invalid.Field, Reason: invalid.Reason}
 	}
 	return err
 }

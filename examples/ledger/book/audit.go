@@ -1,4 +1,4 @@
-package main
+package book
 
 import (
 	"context"
@@ -18,8 +18,8 @@ type Audit struct {
 }
 
 // Audit recomputes the book from the entries.
-func (l Ledger) Audit(ctx context.Context) (Audit, error) {
-	row, err := l.db.Audit(ctx, l.tenant)
+func (b Book) Audit(ctx context.Context) (Audit, error) {
+	row, err := b.db.Audit(ctx, b.tenant)
 	if err != nil {
 		return Audit{}, err
 	}

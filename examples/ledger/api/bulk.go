@@ -1,7 +1,6 @@
-package main
+package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,17 +13,20 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/examples/ledger/postgres"
 	"github.com/idempg/idempg/fibermw"
 	"github.com/idempg/idempg/idem"
 )
 
+// The limits of a list.
 const (
-	bulkOperation    = "POST /v1/transfers/bulk"
-	bulkItemsMax     = 1000
+	BulkItemsMax     = 1000
+	BulkBodyBytesMax = 6 << 20 // BulkItemsMax items whose fields are all as long as they may be
 	bulkItemsAtOnce  = 100     // in one transaction, which holds their accounts for as long
-	bulkBodyBytesMax = 6 << 20 // bulkItemsMax items whose fields are all as long as they may be
 )
+
+const bulkOperation = "POST /v1/transfers/bulk"
 
 // bulk carries out a list of transfers, each once per key of its own.
 type bulk struct {
@@ -40,12 +42,12 @@ func newBulk(store *idem.Store) *bulk {
 // bulkItem is a transfer of the list, or what is wrong with it.
 type bulkItem struct {
 	key      *string // nil when it has none that is valid
-	transfer NewTransfer
+	transfer book.NewTransfer
 	err      error
 }
 
-// bulkResult is what POST /v1/transfers would have answered.
-type bulkResult struct {
+// BulkResult answers an item of a list, as POST /v1/transfers would have.
+type BulkResult struct {
 	Key      *string         `json:"key"`
 	Status   int             `json:"status"`
 	Replayed bool            `json:"replayed"`
@@ -59,7 +61,7 @@ func (b *bulk) post(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	results := make([]bulkResult, len(items))
+	results := make([]BulkResult, len(items))
 	var valid []int
 	for i, item := range items {
 		results[i].Key = item.key
@@ -79,10 +81,10 @@ func (b *bulk) post(c *fiber.Ctx) error {
 
 // readBulk reads the list. Its error is about the request as a whole.
 func readBulk(raw []byte) ([]bulkItem, error) {
-	body := readObject(raw, bulkBodyBytesMax, 1)
+	body := readObject(raw, BulkBodyBytesMax, 1)
 	list := body.list("transfers")
-	if len(list) < 1 || len(list) > bulkItemsMax {
-		body.fail("transfers", fmt.Sprintf("must have 1 to %d items", bulkItemsMax))
+	if len(list) < 1 || len(list) > BulkItemsMax {
+		body.fail("transfers", fmt.Sprintf("must have 1 to %d items", BulkItemsMax))
 	}
 	if err := body.end(); err != nil {
 		return nil, err
@@ -107,7 +109,7 @@ func readBulkItem(name string, raw json.RawMessage) bulkItem {
 	transfer := takeTransfer(body)
 	err := body.end()
 	if err == nil {
-		err = body.located(transfer.validate())
+		err = body.located(transfer.Validate())
 	}
 	return bulkItem{key, transfer, err}
 }
@@ -121,7 +123,7 @@ func validKey(key string) bool {
 // run carries out the items of a chunk in one transaction. All their accounts
 // are locked first, for two lists with the same accounts in different orders
 // would deadlock.
-func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk []int, results []bulkResult) error {
+func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk []int, results []BulkResult) error {
 	locks := postgres.LockAccountsOnceParams{Tenant: tenant, LockID: uuid.NewString()}
 	for _, i := range chunk {
 		locks.Ids = append(locks.Ids, items[i].transfer.From, items[i].transfer.To)
@@ -132,16 +134,16 @@ func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk [
 	keyed := make([]idem.Item, len(chunk))
 	for n, i := range chunk {
 		transfer := items[i].transfer
-		fingerprint, err := transfer.fingerprint()
+		canonical, err := transfer.Canonical()
 		if err != nil {
 			return err
 		}
-		batch, err := newTransferBatch(ctx, tenant, transfer, &locks)
+		batch, err := TransferBatch(ctx, tenant, transfer, &locks)
 		if err != nil {
 			return err
 		}
 		keyed[n] = idem.Item{Batch: batch, Request: idem.Request{
-			Scope: tenant, Operation: bulkOperation, Key: *items[i].key, Fingerprint: fingerprint,
+			Scope: tenant, Operation: bulkOperation, Key: *items[i].key, Fingerprint: idem.NewFingerprint(canonical),
 		}}
 	}
 	answers, err := b.store.DoMany(ctx, keyed, idem.ManyOptions{ChunkItemsMax: bulkItemsAtOnce})
@@ -163,30 +165,10 @@ func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk [
 	return err
 }
 
-func (r *bulkResult) fail(p problem) { r.Status, r.Body = p.Status, p.json() }
-
-// fingerprint digests the transfer in a canonical form: compact JSON with the
-// members of NewTransfer in their order, null for an absent one, and within the
-// metadata the members in the order of their names and numbers as they were
-// spelled. So spaces, the order of members and escapes do not matter.
-func (t NewTransfer) fingerprint() (idem.Fingerprint, error) {
-	canonical := struct {
-		NewTransfer
-		Metadata any
-	}{NewTransfer: t}
-	if t.Metadata != nil {
-		decoder := json.NewDecoder(bytes.NewReader(t.Metadata))
-		decoder.UseNumber()
-		if err := decoder.Decode(&canonical.Metadata); err != nil {
-			return idem.Fingerprint{}, err
-		}
-	}
-	encoded, err := json.Marshal(canonical)
-	return idem.NewFingerprint(encoded), err
-}
+func (r *BulkResult) fail(p Problem) { r.Status, r.Body = p.Status, p.json() }
 
 // problemOf is the problem that fibermw would answer to the error of a call.
-func (b *bulk) problemOf(err error) problem {
+func (b *bulk) problemOf(err error) Problem {
 	var outcomeUnknown *idem.OutcomeUnknownError
 	code := fibermw.CodeInternal
 	switch {
@@ -200,5 +182,5 @@ func (b *bulk) problemOf(err error) problem {
 		code = fibermw.CodeDatabaseUnavailable
 	}
 	rules := b.problems[slices.IndexFunc(b.problems, func(p fibermw.ProblemRules) bool { return strings.HasSuffix(p.Type, "#"+code) })]
-	return problem{Type: rules.Type, Title: rules.Title, Status: rules.Status, Detail: rules.Detail}
+	return Problem{Type: rules.Type, Title: rules.Title, Status: rules.Status, Detail: rules.Detail}
 }

@@ -1,4 +1,4 @@
-package main
+package api
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -19,8 +20,8 @@ const (
 	retryAfterSeconds = "1"
 )
 
-// problem is an error as it is answered (RFC 9457).
-type problem struct {
+// Problem is an error as it is answered (RFC 9457).
+type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -35,48 +36,47 @@ var refusals = []struct {
 	status int
 }{
 	{errUnauthorized, "unauthorized", http.StatusUnauthorized},
-	{errAccountNotFound, "account-not-found", http.StatusNotFound},
-	{errTransferNotFound, "transfer-not-found", http.StatusNotFound},
-	{errAccountExists, "account-exists", http.StatusConflict},
-	{errInsufficientFunds, "insufficient-funds", http.StatusUnprocessableEntity},
-	{errCurrencyMismatch, "currency-mismatch", http.StatusUnprocessableEntity},
-	{errBalanceLimit, "balance-limit", http.StatusUnprocessableEntity},
+	{book.ErrAccountNotFound, "account-not-found", http.StatusNotFound},
+	{book.ErrTransferNotFound, "transfer-not-found", http.StatusNotFound},
+	{book.ErrAccountExists, "account-exists", http.StatusConflict},
+	{book.ErrInsufficientFunds, "insufficient-funds", http.StatusUnprocessableEntity},
+	{book.ErrCurrencyMismatch, "currency-mismatch", http.StatusUnprocessableEntity},
+	{book.ErrBalanceLimit, "balance-limit", http.StatusUnprocessableEntity},
 }
 
 // problemOf decides what a client is told of an error. What is not listed
 // stays inside.
-func problemOf(err error) problem {
+func problemOf(err error) Problem {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
-			return problem{Type: problemTypes + r.name, Title: r.err.Error(), Status: r.status, Detail: err.Error()}
+			return Problem{Type: problemTypes + r.name, Title: r.err.Error(), Status: r.status, Detail: err.Error()}
 		}
 	}
 	status := http.StatusInternalServerError
-	var invalid *invalidError
+	var invalid *book.InvalidError
 	var fiberErr *fiber.Error
 	switch {
 	case errors.As(err, &invalid):
-		return invalid.problem(http.StatusBadRequest)
+		return invalidRequest(invalid, http.StatusBadRequest)
 	case errors.As(err, &fiberErr) && fiberErr.Code == http.StatusRequestEntityTooLarge:
-		tooLarge := invalidError{"body", "is too large"}
-		return tooLarge.problem(fiberErr.Code)
+		return invalidRequest(&book.InvalidError{Field: "body", Reason: "is too large"}, fiberErr.Code)
 	case errors.As(err, &fiberErr):
 		status = fiberErr.Code
 	case idem.Retryable(err), errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusServiceUnavailable
 	}
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status}
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status}
 }
 
-func (e *invalidError) problem(status int) problem {
-	return problem{
+func invalidRequest(e *book.InvalidError, status int) Problem {
+	return Problem{
 		Type: problemTypes + "invalid-request", Title: "invalid request",
-		Status: status, Detail: e.Error(), Field: e.field,
+		Status: status, Detail: e.Error(), Field: e.Field,
 	}
 }
 
 // json is the problem as it is answered within another answer, or recorded.
-func (p problem) json() []byte {
+func (p Problem) json() []byte {
 	encoded, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // a struct of texts and a number

@@ -1,4 +1,4 @@
-package main
+package api
 
 import (
 	"context"
@@ -11,15 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/examples/ledger/postgres"
 	"github.com/idempg/idempg/idem"
 )
 
-// newTransferBatch is Ledger.Transfer as SQL alone, so that it can travel with
+// TransferBatch is book.Book.Transfer as SQL alone, so that it can travel with
 // others. What it answers is the same, except that a refusal names no account:
 // nobody in Go has seen one. locks is for a transfer that shares a transaction
 // with others, and may be nil.
-func newTransferBatch(ctx context.Context, tenant string, t NewTransfer, locks *postgres.LockAccountsOnceParams) (*idem.Batch, error) {
+func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks *postgres.LockAccountsOnceParams) (*idem.Batch, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -52,10 +53,10 @@ func newTransferBatch(ctx context.Context, tenant string, t NewTransfer, locks *
 // transferRefusals are the answers to a transfer that breaks a rule, by the
 // name that AdmitTransfer raises. The last two are constraints of the accounts.
 var transferRefusals = map[string]idem.Response{
-	"transfers_accounts_found": recorded(fmt.Errorf("%w: from or to", errAccountNotFound)),
-	"transfers_currency":       recorded(fmt.Errorf("%w: an account holds another one", errCurrencyMismatch)),
-	"accounts_funds":           recorded(fmt.Errorf("%w: the account that pays has less", errInsufficientFunds)),
-	"accounts_balance_range":   recorded(fmt.Errorf("%w: a balance would leave -%d to %d", errBalanceLimit, minorUnitsMax, minorUnitsMax)),
+	"transfers_accounts_found": recorded(fmt.Errorf("%w: from or to", book.ErrAccountNotFound)),
+	"transfers_currency":       recorded(fmt.Errorf("%w: an account holds another one", book.ErrCurrencyMismatch)),
+	"accounts_funds":           recorded(fmt.Errorf("%w: the account that pays has less", book.ErrInsufficientFunds)),
+	"accounts_balance_range":   recorded(fmt.Errorf("%w: a balance would leave -%d to %d", book.ErrBalanceLimit, book.MinorUnitsMax, book.MinorUnitsMax)),
 }
 
 // recorded is the answer to err as renderError gives it.

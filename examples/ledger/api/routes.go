@@ -1,0 +1,71 @@
+// Package api is the ledger over HTTP. Its POST handlers run in the transaction
+// that also holds the idempotency key.
+package api
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/fibermw"
+	"github.com/idempg/idempg/idem"
+)
+
+// The limits of a request.
+const (
+	BodyBytesMax   = 64 << 10         // that a handler reads
+	ReadBytesMax   = 8 << 20          // above it the connection is cut off, and the answer may be lost
+	RequestTimeout = 15 * time.Second // of its work; COMMIT has its own
+	readTimeout    = 10 * time.Second // of a request's bytes
+	idleTimeout    = time.Minute
+)
+
+// Config is what the service stands on.
+type Config struct {
+	Pool  *pgxpool.Pool
+	Store *idem.Store
+	Keys  Keys
+}
+
+// New routes requests. A handler gets the book of the tenant that was
+// authenticated: to read, on the pool; to write, on the transaction that holds
+// the idempotency key.
+func New(config Config) *fiber.App {
+	pool, store := config.Pool, config.Store
+	read := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
+		return func(c *fiber.Ctx) error { return handler(c, book.New(tenantOf(c), pool)) }
+	}
+	once := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
+		config := fibermw.Config{Store: store, Scope: tenantScope}
+		return fibermw.Handle(config, func(c *fiber.Ctx, tx pgx.Tx) error {
+			return handler(c, book.New(tenantOf(c), tx))
+		})
+	}
+
+	app := fiber.New(fiber.Config{
+		BodyLimit: ReadBytesMax, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		CaseSensitive: true, StrictRouting: true,
+		ErrorHandler: renderError, DisableStartupMessage: true,
+	})
+	app.Use(logRequests, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: logPanic}))
+	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"ok": true}) })
+	app.Get("/readyz", ready(pool))
+
+	v1 := app.Group("/v1", config.Keys.authenticate, limitTime)
+	v1.Post("/accounts", once(postAccount))
+	v1.Get("/accounts/:id", read(getAccount))
+	v1.Get("/accounts/:id/entries", read(getEntries))
+	// A transfer is SQL through and through, so fibermw.HandleBatch could run it
+	// in one round trip, as the list does. This one keeps the handler in Go: its
+	// refusals name accounts and balances, and what else must happen with a
+	// transfer, such as a job, is written on the transaction it has.
+	v1.Post("/transfers", once(postTransfer))
+	v1.Post("/transfers/bulk", newBulk(store).post)
+	v1.Get("/transfers/:id", read(getTransfer))
+	v1.Get("/audit", read(getAudit))
+	return app
+}
