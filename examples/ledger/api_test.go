@@ -34,7 +34,7 @@ func TestAccounts(t *testing.T) {
 	if got := want(t, service.get(created.header.Get("Location")), http.StatusOK); got.body != created.body {
 		t.Errorf("read as\n%s\nwas created as\n%s", got.body, created.body)
 	}
-	shape := regexp.MustCompile(`^\{"id":"bank","currency":"USD","balance":0,"min_balance":null,"version":0,"created_at":"[-0-9T:.]+Z"\}$`)
+	shape := regexp.MustCompile(`^\{"id":"bank","currency":"USD","balance":0,"held":0,"available":null,"min_balance":null,"version":0,"created_at":"[-0-9T:.]+Z"\}$`)
 	if a := service.post("/v1/accounts", newKey(), `{"id":"bank","currency":"USD","min_balance":null}`); !shape.MatchString(a.body) {
 		t.Errorf("got %s", a.body)
 	}
@@ -74,7 +74,7 @@ func TestTransfers(t *testing.T) {
 	if got := service.get(plain.header.Get("Location")); got.body != plain.body {
 		t.Errorf("read as\n%s\nwas created as\n%s", got.body, plain.body)
 	}
-	if audit := service.get("/v1/audit").body; audit != `{"ok":true,"accounts":3,"transfers":3,"sum_by_currency":{"EUR":0},"balance_mismatches":0,"unbalanced_transfers":0}` {
+	if audit := service.get("/v1/audit").body; audit != `{"ok":true,"accounts":3,"transfers":3,"sum_by_currency":{"EUR":0},"balance_mismatches":0,"held_mismatches":0,"unbalanced_transfers":0}` {
 		t.Errorf("got %s", audit)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/postgres"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -117,7 +118,8 @@ func transferByBatch(store *idem.Store) transferWay {
 		if err != nil {
 			return idem.Result{}, err
 		}
-		batch, err := api.TransferBatch(ctx, "acme", t, nil)
+		locks := postgres.LockAccountsOnceParams{Tenant: "acme", LockID: key, Ids: []string{t.From, t.To}}
+		batch, err := api.TransferBatch(ctx, "acme", t, locks)
 		if err != nil {
 			return idem.Result{}, err
 		}

@@ -92,3 +92,26 @@ func openTestAccounts(t *testing.T, app *fiber.App) {
 		}
 	}
 }
+
+// Holds are exactly once, and so is what ends them: the first of two captures.
+func TestHoldsAreExactlyOnce(t *testing.T) {
+	t.Parallel()
+	pool := idemtest.NewDatabase(t, migrate)
+	store, keys := newTestStore(t, pool)
+	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
+	openTestAccounts(t, app)
+	bodies := map[idemtest.Variant]string{
+		idemtest.Original: holdBody("bank", "alice", 700),
+		idemtest.Other:    holdBody("bank", "alice", 9900),
+		idemtest.Refused:  holdBody("poor", "alice", 700),
+	}
+	idemtest.Run(t, idemtest.App{
+		Store: store,
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
+			return newTestRequest("/v1/holds", bodies[r.Variant])
+		}),
+		Effect:   idemtest.Query(pool, "select held from ledger.accounts where tenant = 'acme' and id = 'bank'"),
+		Refusals: true,
+	})
+	wantBalancedBooks(t, pool)
+}

@@ -96,22 +96,27 @@ func TestTheAuditFindsWhatIsWrong(t *testing.T) {
 	service.open("bank", "EUR", "null")
 	service.open("alice", "EUR", "0")
 	service.post("/v1/transfers", newKey(), transferBody("bank", "alice", 100))
-	const sound = `{"ok":true,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":0,"unbalanced_transfers":0}`
+	const sound = `{"ok":true,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":0,"held_mismatches":0,"unbalanced_transfers":0}`
 	for name, test := range map[string]struct{ breaks, repairs, audit string }{
 		"a balance": {
 			`update ledger.accounts set balance = 101 where id = 'alice'`,
 			`update ledger.accounts set balance = 100 where id = 'alice'`,
-			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":1,"unbalanced_transfers":0}`,
+			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":1,"held_mismatches":0,"unbalanced_transfers":0}`,
 		},
 		"a version": {
 			`update ledger.accounts set version = 2 where id = 'alice'`,
 			`update ledger.accounts set version = 1 where id = 'alice'`,
-			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":1,"unbalanced_transfers":0}`,
+			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":1,"held_mismatches":0,"unbalanced_transfers":0}`,
+		},
+		"what is held": {
+			`update ledger.accounts set held = 1 where id = 'bank'`,
+			`update ledger.accounts set held = 0 where id = 'bank'`,
+			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":0},"balance_mismatches":0,"held_mismatches":1,"unbalanced_transfers":0}`,
 		},
 		"an entry": {
 			`set session_replication_role = replica; update ledger.entries set amount = 101 where account_id = 'alice'; reset session_replication_role`,
 			`set session_replication_role = replica; update ledger.entries set amount = 100 where account_id = 'alice'; reset session_replication_role`,
-			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":1},"balance_mismatches":1,"unbalanced_transfers":1}`,
+			`{"ok":false,"accounts":2,"transfers":1,"sum_by_currency":{"EUR":1},"balance_mismatches":1,"held_mismatches":0,"unbalanced_transfers":1}`,
 		},
 	} {
 		for _, step := range []struct{ sql, audit string }{{test.breaks, test.audit}, {test.repairs, sound}} {

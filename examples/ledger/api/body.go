@@ -30,6 +30,14 @@ const allLevels = math.MaxInt
 
 func readBody(raw []byte) *body { return readObject(raw, BodyBytesMax, allLevels) }
 
+// readOptionalBody reads a body that may be absent when every member may be.
+func readOptionalBody(raw []byte) *body {
+	if len(raw) == 0 {
+		return &body{name: "body"}
+	}
+	return readBody(raw)
+}
+
 // readObject reads the body of a request. Names are unique down to levels; what
 // is deeper is left to whoever reads it.
 func readObject(raw []byte, bytesMax, levels int) *body {
@@ -149,6 +157,16 @@ func (b *body) integer(name string) int64 {
 		b.fail(name, "is required")
 	}
 	return b.parseInteger(name, value)
+}
+
+// optionalInteger returns nil for an absent member.
+func (b *body) optionalInteger(name string) *int64 {
+	value, present := b.take(name)
+	if !present {
+		return nil
+	}
+	number := b.parseInteger(name, value)
+	return &number
 }
 
 // integerOrNull returns nil for null, and 0 for an absent member.

@@ -138,7 +138,7 @@ func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk [
 		if err != nil {
 			return err
 		}
-		batch, err := TransferBatch(ctx, tenant, transfer, &locks)
+		batch, err := TransferBatch(ctx, tenant, transfer, locks)
 		if err != nil {
 			return err
 		}

@@ -66,6 +66,10 @@ func New(config Config) *fiber.App {
 	v1.Post("/transfers", once(postTransfer))
 	v1.Post("/transfers/bulk", newBulk(store).post)
 	v1.Get("/transfers/:id", read(getTransfer))
+	v1.Post("/holds", once(postHold))
+	v1.Get("/holds/:id", read(getHold))
+	v1.Post("/holds/:id/capture", once(postCapture))
+	v1.Post("/holds/:id/void", once(postVoid))
 	v1.Get("/audit", read(getAudit))
 	return app
 }

@@ -18,9 +18,9 @@ import (
 
 // TransferBatch is book.Book.Transfer as SQL alone, so that it can travel with
 // others. What it answers is the same, except that a refusal names no account:
-// nobody in Go has seen one. locks is for a transfer that shares a transaction
-// with others, and may be nil.
-func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks *postgres.LockAccountsOnceParams) (*idem.Batch, error) {
+// nobody in Go has seen one. locks are those of all transfers that share its
+// transaction.
+func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks postgres.LockAccountsOnceParams) (*idem.Batch, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -33,17 +33,16 @@ func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks
 	queue := postgres.New(sender(batch.Queue))
 	respond := postgres.New(sender(func(sql string, arguments ...any) { batch.Respond(header, sql, arguments...) }))
 
-	if locks != nil {
-		err = queue.LockAccountsOnce(ctx, *locks)
-	}
-	err = errors.Join(err, queue.AdmitTransfer(ctx, postgres.AdmitTransferParams{
+	lockErr := queue.LockAccountsOnce(ctx, locks)
+	_, releaseErr := queue.ReleaseDueHolds(ctx, postgres.ReleaseDueHoldsParams{Tenant: tenant, Accounts: []string{t.From}})
+	admitErr := queue.AdmitTransfer(ctx, postgres.AdmitTransferParams{
 		Tenant: tenant, FromAccount: t.From, ToAccount: t.To, Amount: t.Amount, Currency: t.Currency,
-	}))
+	})
 	_, postErr := queue.PostTransfer(ctx, postgres.PostTransferParams{
 		Tenant: tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
 		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata,
 	})
-	err = errors.Join(err, postErr, respond.TransferResponse(ctx, postgres.TransferResponseParams{Tenant: tenant, ID: id}))
+	err = errors.Join(lockErr, releaseErr, admitErr, postErr, respond.TransferResponse(ctx, postgres.TransferResponseParams{Tenant: tenant, ID: id}))
 	for constraint, response := range transferRefusals {
 		batch.RejectOn(constraint, response)
 	}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 
 	"github.com/idempg/idempg/examples/ledger/book"
 )
@@ -35,9 +34,9 @@ func takeTransfer(body *body) book.NewTransfer {
 }
 
 func getTransfer(c *fiber.Ctx, ledger book.Book) error {
-	id, err := uuid.Parse(c.Params("id"))
-	if err != nil || len(c.Params("id")) != len(id.String()) {
-		return book.Invalid("id", "must be a UUID")
+	id, err := pathUUID(c)
+	if err != nil {
+		return err
 	}
 	transfer, err := ledger.FindTransfer(c.UserContext(), id)
 	if err != nil {

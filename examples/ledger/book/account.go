@@ -23,6 +23,8 @@ type Account struct {
 	ID         string    `json:"id"`
 	Currency   string    `json:"currency"`
 	Balance    int64     `json:"balance"`
+	Held       int64     `json:"held"`        // reserved by pending holds
+	Available  *int64    `json:"available"`   // what it may still pay; nil: without end
 	MinBalance *int64    `json:"min_balance"` // nil: unbounded
 	Version    int64     `json:"version"`     // how many entries it has
 	CreatedAt  time.Time `json:"created_at"`
@@ -63,16 +65,23 @@ func (b Book) Account(ctx context.Context, id string) (Account, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Account{}, fmt.Errorf("%w: %s", ErrAccountNotFound, id)
 	}
-	return accountOf(row), err
+	row.Account.Held -= row.Due
+	return accountOf(row.Account), err
 }
 
 func accountOf(row postgres.Account) Account {
-	return Account{
-		ID: row.ID, Currency: row.Currency, Balance: row.Balance,
+	a := Account{
+		ID: row.ID, Currency: row.Currency, Balance: row.Balance, Held: row.Held,
 		MinBalance: row.MinBalance, Version: row.Version, CreatedAt: row.CreatedAt.UTC(),
 	}
+	if row.MinBalance != nil {
+		available := row.Balance - row.Held - *row.MinBalance
+		a.Available = &available
+	}
+	return a
 }
 
+// Validate checks what can be told from the request alone.
 func (a NewAccount) Validate() error {
 	switch {
 	case ValidateAccountID("id", *a.ID) != nil:
@@ -85,6 +94,7 @@ func (a NewAccount) Validate() error {
 	return nil
 }
 
+// ValidateAccountID checks an id, which errors call field.
 func ValidateAccountID(field, id string) error {
 	// Both would vanish from a URL's path.
 	if !accountIDPattern.MatchString(id) || id == "." || id == ".." {

@@ -8,12 +8,15 @@ import (
 // The refusals of the ledger. They are wrapped with what they are about, in
 // words that the client may read.
 var (
-	ErrAccountNotFound   = errors.New("account not found")
-	ErrAccountExists     = errors.New("account exists")
-	ErrTransferNotFound  = errors.New("transfer not found")
-	ErrInsufficientFunds = errors.New("insufficient funds")
-	ErrCurrencyMismatch  = errors.New("currency mismatch")
-	ErrBalanceLimit      = errors.New("balance limit")
+	ErrAccountNotFound    = errors.New("account not found")
+	ErrAccountExists      = errors.New("account exists")
+	ErrTransferNotFound   = errors.New("transfer not found")
+	ErrHoldNotFound       = errors.New("hold not found")
+	ErrHoldNotPending     = errors.New("hold not pending")
+	ErrCaptureExceedsHold = errors.New("capture exceeds hold")
+	ErrInsufficientFunds  = errors.New("insufficient funds")
+	ErrCurrencyMismatch   = errors.New("currency mismatch")
+	ErrBalanceLimit       = errors.New("balance limit")
 )
 
 // InvalidError says which field of a request is wrong, and why.

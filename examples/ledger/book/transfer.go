@@ -43,17 +43,34 @@ func (b Book) Transfer(ctx context.Context, t NewTransfer) (Transfer, error) {
 	if err := t.Validate(); err != nil {
 		return Transfer{}, err
 	}
+	accounts, err := b.lock(ctx, t.From, t.To)
+	if err != nil {
+		return Transfer{}, err
+	}
+	if err := t.admit(accounts); err != nil {
+		return Transfer{}, err
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Transfer{}, err
 	}
-	locked, err := b.db.LockAccounts(ctx, postgres.LockAccountsParams{Tenant: b.tenant, Ids: []string{t.From, t.To}})
-	if err != nil {
-		return Transfer{}, err
+	return b.post(ctx, id, t)
+}
+
+// admit decides whether both accounts, as they are under their locks, permit
+// the transfer.
+func (t NewTransfer) admit(accounts map[string]*postgres.Account) error {
+	if err := ofCurrency(accounts, t.Currency, t.From, t.To); err != nil {
+		return err
 	}
-	if err := t.check(locked); err != nil {
-		return Transfer{}, err
+	if err := admit(accounts[t.From], -t.Amount); err != nil {
+		return err
 	}
+	return admit(accounts[t.To], t.Amount)
+}
+
+// post writes a transfer that was admitted.
+func (b Book) post(ctx context.Context, id uuid.UUID, t NewTransfer) (Transfer, error) {
 	posted, err := b.db.PostTransfer(ctx, postgres.PostTransferParams{
 		Tenant: b.tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
 		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata,
@@ -97,40 +114,6 @@ func (t NewTransfer) Validate() error {
 		return Invalid("reference", "must have at most %d characters", ReferenceCharsMax)
 	case len(t.Metadata) > MetadataBytesMax:
 		return Invalid("metadata", "must have at most %d bytes", MetadataBytesMax)
-	}
-	return nil
-}
-
-// check decides whether the accounts, as they are under their locks, permit
-// the transfer.
-func (t NewTransfer) check(locked []postgres.Account) error {
-	accounts := map[string]postgres.Account{}
-	for _, account := range locked {
-		accounts[account.ID] = account
-	}
-	for _, id := range []string{t.From, t.To} {
-		if _, found := accounts[id]; !found {
-			return fmt.Errorf("%w: %s", ErrAccountNotFound, id)
-		}
-	}
-	for _, id := range []string{t.From, t.To} {
-		if currency := accounts[id].Currency; currency != t.Currency {
-			return fmt.Errorf("%w: account %s holds %s, not %s", ErrCurrencyMismatch, id, currency, t.Currency)
-		}
-	}
-
-	payer, payee := accounts[t.From], accounts[t.To]
-	least := int64(-MinorUnitsMax)
-	if payer.MinBalance != nil {
-		least = *payer.MinBalance
-	}
-	switch {
-	case payer.Balance-t.Amount < least && payer.MinBalance != nil:
-		return fmt.Errorf("%w: account %s may pay %d", ErrInsufficientFunds, t.From, payer.Balance-least)
-	case payer.Balance-t.Amount < least:
-		return fmt.Errorf("%w: the balance of account %s would fall below -%d", ErrBalanceLimit, t.From, MinorUnitsMax)
-	case payee.Balance+t.Amount > MinorUnitsMax:
-		return fmt.Errorf("%w: the balance of account %s would exceed %d", ErrBalanceLimit, t.To, MinorUnitsMax)
 	}
 	return nil
 }

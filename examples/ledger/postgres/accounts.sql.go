@@ -13,7 +13,11 @@ import (
 )
 
 const account = `-- name: Account :one
-select tenant, id, currency, balance, min_balance, version, created_at from ledger.accounts where tenant = $1 and id = $2
+select a.tenant, a.id, a.currency, a.balance, a.min_balance, a.version, a.created_at, a.held, coalesce((
+    select sum(h.amount) from ledger.holds h
+    where h.tenant = a.tenant and h.from_account = a.id and h.state = 'pending' and h.expires_at <= clock_timestamp()
+), 0)::bigint as due
+from ledger.accounts a where a.tenant = $1 and a.id = $2
 `
 
 type AccountParams struct {
@@ -21,17 +25,25 @@ type AccountParams struct {
 	ID     string
 }
 
-func (q *Queries) Account(ctx context.Context, arg AccountParams) (Account, error) {
+type AccountRow struct {
+	Account Account
+	Due     int64
+}
+
+// due: what holds still count in held although their time is over.
+func (q *Queries) Account(ctx context.Context, arg AccountParams) (AccountRow, error) {
 	row := q.db.QueryRow(ctx, account, arg.Tenant, arg.ID)
-	var i Account
+	var i AccountRow
 	err := row.Scan(
-		&i.Tenant,
-		&i.ID,
-		&i.Currency,
-		&i.Balance,
-		&i.MinBalance,
-		&i.Version,
-		&i.CreatedAt,
+		&i.Account.Tenant,
+		&i.Account.ID,
+		&i.Account.Currency,
+		&i.Account.Balance,
+		&i.Account.MinBalance,
+		&i.Account.Version,
+		&i.Account.CreatedAt,
+		&i.Account.Held,
+		&i.Due,
 	)
 	return i, err
 }
@@ -92,7 +104,7 @@ func (q *Queries) Entries(ctx context.Context, arg EntriesParams) ([]EntriesRow,
 }
 
 const lockAccounts = `-- name: LockAccounts :many
-select tenant, id, currency, balance, min_balance, version, created_at from ledger.accounts
+select tenant, id, currency, balance, min_balance, version, created_at, held from ledger.accounts
 where tenant = $1 and id = any ($2::text[])
 order by id
 for no key update
@@ -122,6 +134,7 @@ func (q *Queries) LockAccounts(ctx context.Context, arg LockAccountsParams) ([]A
 			&i.MinBalance,
 			&i.Version,
 			&i.CreatedAt,
+			&i.Held,
 		); err != nil {
 			return nil, err
 		}
@@ -163,7 +176,7 @@ const openAccount = `-- name: OpenAccount :one
 insert into ledger.accounts (tenant, id, currency, min_balance)
 values ($1, $2, $3, $4)
 on conflict (tenant, id) do nothing
-returning tenant, id, currency, balance, min_balance, version, created_at
+returning tenant, id, currency, balance, min_balance, version, created_at, held
 `
 
 type OpenAccountParams struct {
@@ -190,6 +203,7 @@ func (q *Queries) OpenAccount(ctx context.Context, arg OpenAccountParams) (Accou
 		&i.MinBalance,
 		&i.Version,
 		&i.CreatedAt,
+		&i.Held,
 	)
 	return i, err
 }

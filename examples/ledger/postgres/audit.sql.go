@@ -12,8 +12,10 @@ import (
 
 const audit = `-- name: Audit :one
 with account_sums as (
-    select a.currency, a.balance, a.version, count(e.version) as entries,
-           coalesce(sum(e.amount), 0) as total, coalesce(max(e.version), 0) as last_version
+    select a.currency, a.balance, a.held, a.version, count(e.version) as entries,
+           coalesce(sum(e.amount), 0) as total, coalesce(max(e.version), 0) as last_version,
+           (select coalesce(sum(h.amount), 0) from ledger.holds h
+            where h.tenant = a.tenant and h.from_account = a.id and h.state = 'pending') as pending
     from ledger.accounts a
     left join ledger.entries e on e.tenant = a.tenant and e.account_id = a.id
     where a.tenant = $1
@@ -32,6 +34,7 @@ select (select count(*) from account_sums) as accounts,
        (select coalesce(jsonb_object_agg(currency, total), '{}') from currency_sums)::jsonb as sum_by_currency,
        (select count(*) from account_sums
         where balance <> total or version <> entries or version <> last_version) as balance_mismatches,
+       (select count(*) from account_sums where held <> pending) as held_mismatches,
        (select count(*) from transfer_sums where entries <> 2 or total <> 0) as unbalanced_transfers
 `
 
@@ -40,6 +43,7 @@ type AuditRow struct {
 	Transfers           int64
 	SumByCurrency       json.RawMessage
 	BalanceMismatches   int64
+	HeldMismatches      int64
 	UnbalancedTransfers int64
 }
 
@@ -52,6 +56,7 @@ func (q *Queries) Audit(ctx context.Context, tenant string) (AuditRow, error) {
 		&i.Transfers,
 		&i.SumByCurrency,
 		&i.BalanceMismatches,
+		&i.HeldMismatches,
 		&i.UnbalancedTransfers,
 	)
 	return i, err

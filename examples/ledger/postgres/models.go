@@ -6,6 +6,8 @@ package postgres
 
 import (
 	"time"
+
+	"github.com/google/uuid"
 )
 
 type Account struct {
@@ -16,4 +18,20 @@ type Account struct {
 	MinBalance *int64
 	Version    int64
 	CreatedAt  time.Time
+	Held       int64
+}
+
+type Hold struct {
+	Tenant      string
+	ID          uuid.UUID
+	FromAccount string
+	ToAccount   string
+	Amount      int64
+	Currency    string
+	State       string
+	Captured    *int64
+	TransferID  *uuid.UUID
+	CreatedAt   time.Time
+	ExpiresAt   time.Time
+	EndedAt     *time.Time
 }

@@ -14,42 +14,36 @@ import (
 )
 
 const admitTransfer = `-- name: AdmitTransfer :exec
-with locked as materialized (
-    select id, currency, balance, min_balance from ledger.accounts
-    where tenant = $5 and id in ($3, $4)
-    order by id
-    for no key update
-)
 select ledger.refuse(case
     when payer.id is null or payee.id is null then 'transfers_accounts_found'
     when payer.currency <> $1::text or payee.currency <> $1::text then 'transfers_currency'
-    when payer.balance - $2::bigint < payer.min_balance then 'accounts_funds'
-    when payer.balance - $2::bigint < -9007199254740992
+    when payer.balance - payer.held - $2::bigint < payer.min_balance then 'accounts_funds'
+    when payer.balance - payer.held - $2::bigint < -9007199254740992
       or payee.balance + $2::bigint > 9007199254740992 then 'accounts_balance_range'
 end)
 from (select 1) as one
-left join locked as payer on payer.id = $3::text
-left join locked as payee on payee.id = $4::text
+left join ledger.accounts as payer on payer.tenant = $3 and payer.id = $4::text
+left join ledger.accounts as payee on payee.tenant = $3 and payee.id = $5::text
 `
 
 type AdmitTransferParams struct {
 	Currency    string
 	Amount      int64
+	Tenant      string
 	FromAccount string
 	ToAccount   string
-	Tenant      string
 }
 
-// Locks both accounts in the order of their ids and raises the name of the
-// first rule that they break: the checks of ledger.go, for a transfer that is
-// SQL alone.
+// Raises the name of the first rule that a transfer breaks: the checks of
+// package book, for one that is SQL alone. The caller holds the locks of both
+// accounts.
 func (q *Queries) AdmitTransfer(ctx context.Context, arg AdmitTransferParams) error {
 	_, err := q.db.Exec(ctx, admitTransfer,
 		arg.Currency,
 		arg.Amount,
+		arg.Tenant,
 		arg.FromAccount,
 		arg.ToAccount,
-		arg.Tenant,
 	)
 	return err
 }

@@ -6,7 +6,12 @@ on conflict (tenant, id) do nothing
 returning *;
 
 -- name: Account :one
-select * from ledger.accounts where tenant = @tenant and id = @id;
+-- due: what holds still count in held although their time is over.
+select sqlc.embed(a), coalesce((
+    select sum(h.amount) from ledger.holds h
+    where h.tenant = a.tenant and h.from_account = a.id and h.state = 'pending' and h.expires_at <= clock_timestamp()
+), 0)::bigint as due
+from ledger.accounts a where a.tenant = @tenant and a.id = @id;
 
 -- name: LockAccounts :many
 -- In the order of their ids, so that crossed transfers queue up and never

@@ -1,23 +1,17 @@
 -- name: AdmitTransfer :exec
--- Locks both accounts in the order of their ids and raises the name of the
--- first rule that they break: the checks of ledger.go, for a transfer that is
--- SQL alone.
-with locked as materialized (
-    select id, currency, balance, min_balance from ledger.accounts
-    where tenant = @tenant and id in (@from_account, @to_account)
-    order by id
-    for no key update
-)
+-- Raises the name of the first rule that a transfer breaks: the checks of
+-- package book, for one that is SQL alone. The caller holds the locks of both
+-- accounts.
 select ledger.refuse(case
     when payer.id is null or payee.id is null then 'transfers_accounts_found'
     when payer.currency <> @currency::text or payee.currency <> @currency::text then 'transfers_currency'
-    when payer.balance - @amount::bigint < payer.min_balance then 'accounts_funds'
-    when payer.balance - @amount::bigint < -9007199254740992
+    when payer.balance - payer.held - @amount::bigint < payer.min_balance then 'accounts_funds'
+    when payer.balance - payer.held - @amount::bigint < -9007199254740992
       or payee.balance + @amount::bigint > 9007199254740992 then 'accounts_balance_range'
 end)
 from (select 1) as one
-left join locked as payer on payer.id = @from_account::text
-left join locked as payee on payee.id = @to_account::text;
+left join ledger.accounts as payer on payer.tenant = @tenant and payer.id = @from_account::text
+left join ledger.accounts as payee on payee.tenant = @tenant and payee.id = @to_account::text;
 
 -- name: PostTransfer :one
 -- One statement writes the transfer, both balances and both entries. The caller
