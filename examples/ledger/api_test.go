@@ -60,7 +60,7 @@ func TestTransfers(t *testing.T) {
 		t.Errorf("read as\n%s\nwas created as\n%s", got.body, created.body)
 	}
 	shape := regexp.MustCompile(`^\{"id":"[-0-9a-f]{36}","from":"alice","to":"bob","amount":500,"currency":"EUR",` +
-		`"from_balance":0,"to_balance":500,"reference":"Überweisung","metadata":\{"b":1.50,"a":\[null,1e400,"\\u0000\\ud800"\]\},"created_at":"[-0-9T:.]+Z"\}$`)
+		`"from_balance":0,"to_balance":500,"reference":"Überweisung","metadata":\{"b":1.50,"a":\[null,1e400,"\\u0000\\ud800"\]\},"reverses":null,"reversed_by":null,"created_at":"[-0-9T:.]+Z"\}$`)
 	if !shape.MatchString(created.body) {
 		t.Errorf("got %s", created.body)
 	}
@@ -84,7 +84,7 @@ func TestEntriesArePagedFromTheNewest(t *testing.T) {
 	service, _ := newService(t)
 	service.open("bank", "EUR", "null")
 	service.open("alice", "EUR", "0")
-	if a := service.get("/v1/accounts/alice/entries"); a.body != `{"entries":[]}` {
+	if a := service.get("/v1/accounts/alice/entries"); a.body != `{"entries":[],"next_cursor":null}` {
 		t.Errorf("got %s", a.body)
 	}
 	for amount := range int64(5) {
@@ -101,11 +101,11 @@ func TestEntriesArePagedFromTheNewest(t *testing.T) {
 		return versions
 	}
 	for path, want := range map[string]string{
-		"/v1/accounts/alice/entries":                          "[5 4 3 2 1]",
-		"/v1/accounts/alice/entries?limit=2":                  "[5 4]",
-		"/v1/accounts/alice/entries?limit=2&before_version=4": "[3 2]",
-		"/v1/accounts/alice/entries?before_version=2":         "[1]",
-		"/v1/accounts/alice/entries?before_version=1":         "[]",
+		"/v1/accounts/alice/entries":                  "[5 4 3 2 1]",
+		"/v1/accounts/alice/entries?limit=2":          "[5 4]",
+		"/v1/accounts/alice/entries?limit=2&cursor=4": "[3 2]",
+		"/v1/accounts/alice/entries?cursor=2":         "[1]",
+		"/v1/accounts/alice/entries?cursor=1":         "[]",
 	} {
 		if got := fmt.Sprint(page(path)); got != want {
 			t.Errorf("%s: versions %s, want %s", path, got, want)
@@ -204,13 +204,22 @@ func TestInvalidRequestsNameTheField(t *testing.T) {
 		wantReplay(t, service.post("/v1/"+test.path, key, test.body), first)
 	}
 	for path, field := range map[string]string{
-		"/v1/accounts/a%20b":                                    "id",
-		"/v1/accounts/a%20b/entries":                            "id",
-		"/v1/accounts/alice/entries?limit=0":                    "limit",
-		"/v1/accounts/alice/entries?limit=1001":                 "limit",
-		"/v1/accounts/alice/entries?limit=x":                    "limit",
-		"/v1/accounts/alice/entries?before_version=-1":          "before_version",
-		"/v1/transfers/x":                                       "id",
+		"/v1/accounts/a%20b":                         "id",
+		"/v1/accounts/a%20b/entries":                 "id",
+		"/v1/accounts/alice/entries?limit=0":         "limit",
+		"/v1/accounts/alice/entries?limit=1001":      "limit",
+		"/v1/accounts/alice/entries?limit=x":         "limit",
+		"/v1/accounts/alice/entries?cursor=x":        "cursor",
+		"/v1/transfers?cursor=x":                     "cursor",
+		"/v1/holds?cursor=1":                         "cursor",
+		"/v1/transfers?limit=0":                      "limit",
+		"/v1/transfers?idempotency_key=%20":          "idempotency_key",
+		"/v1/accounts/alice?at_version=-1":           "at_version",
+		"/v1/accounts/alice/statement?from=today":    "from",
+		"/v1/accounts/alice/statement?to=2026-01-31": "to",
+		"/v1/accounts/alice/statement?cursor=1.2":    "cursor",
+		"/v1/accounts/alice/statement?from=2026-02-01T00:00:00Z&to=2026-01-31T00:00:00Z": "to",
+		"/v1/transfers/x": "id",
 		"/v1/transfers/01a22bdf7949765c9d086bd65e034c0d":        "id",
 		"/v1/transfers/%7B01a22bdf-7949-765c-9d08-6bd65e034c0d": "id",
 	} {
@@ -386,7 +395,7 @@ func TestTheKeyIsRequired(t *testing.T) {
 func TestOtherRoutes(t *testing.T) {
 	t.Parallel()
 	service, _ := newService(t)
-	for path, status := range map[string]int{"/": 404, "/v1/": 404, "/v1/transfers": 405, "/v1/accounts/": 404, "/V1/audit": 404} {
+	for path, status := range map[string]int{"/": 404, "/v1/": 404, "/v1/transfers/x/reverse": 405, "/v1/accounts/": 404, "/V1/audit": 404} {
 		wantProblem(t, service.get(path), status, "about:blank")
 	}
 }

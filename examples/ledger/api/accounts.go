@@ -1,7 +1,9 @@
 package api
 
 import (
+	"math"
 	"net/http"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -26,10 +28,31 @@ func postAccount(c *fiber.Ctx, ledger book.Book) error {
 	return c.Status(http.StatusCreated).JSON(account)
 }
 
+func getAccounts(c *fiber.Ctx, ledger book.Book) error {
+	page, err := readPage(c)
+	if err != nil {
+		return err
+	}
+	accounts, next, err := ledger.Accounts(c.UserContext(), page)
+	return answerPage(c, "accounts", accounts, next, err)
+}
+
+// getAccount answers an account as it is, or as it was at a version.
 func getAccount(c *fiber.Ctx, ledger book.Book) error {
 	id := c.Params("id")
 	if err := book.ValidateAccountID("id", id); err != nil {
 		return err
+	}
+	if c.Query("at_version") != "" {
+		version, err := queryInteger(c, "at_version", 0, math.MaxInt64, 0)
+		if err != nil {
+			return err
+		}
+		account, err := ledger.AccountAt(c.UserContext(), id, version)
+		if err != nil {
+			return err
+		}
+		return c.JSON(account)
 	}
 	account, err := ledger.Account(c.UserContext(), id)
 	if err != nil {
@@ -38,24 +61,47 @@ func getAccount(c *fiber.Ctx, ledger book.Book) error {
 	return c.JSON(account)
 }
 
-// getEntries answers a page of a statement, newest first. The next page is
-// asked for with the lowest version of this one.
 func getEntries(c *fiber.Ctx, ledger book.Book) error {
 	id := c.Params("id")
 	if err := book.ValidateAccountID("id", id); err != nil {
 		return err
 	}
-	limit, err := queryInteger(c, "limit", book.EntriesPageDefault, book.EntriesPageMax)
+	page, err := readPage(c)
 	if err != nil {
 		return err
 	}
-	beforeVersion, err := queryInteger(c, "before_version", book.NewestVersion, book.NewestVersion)
-	if err != nil {
-		return err
-	}
-	entries, err := ledger.Entries(c.UserContext(), id, int32(limit), beforeVersion)
-	if err != nil {
-		return err
-	}
-	return c.JSON(fiber.Map{"entries": entries})
+	entries, next, err := ledger.Entries(c.UserContext(), id, page)
+	return answerPage(c, "entries", entries, next, err)
 }
+
+// getStatement answers a period, which goes from the beginning until now where
+// the request does not say.
+func getStatement(c *fiber.Ctx, ledger book.Book) error {
+	id := c.Params("id")
+	if err := book.ValidateAccountID("id", id); err != nil {
+		return err
+	}
+	from, err := queryTime(c, "from", time.Time{})
+	if err != nil {
+		return err
+	}
+	to, err := queryTime(c, "to", farFuture)
+	if err != nil {
+		return err
+	}
+	if to.Before(from) {
+		return book.Invalid("to", "must not be before from")
+	}
+	page, err := readPage(c)
+	if err != nil {
+		return err
+	}
+	statement, err := ledger.Statement(c.UserContext(), id, from, to, page)
+	if err != nil {
+		return err
+	}
+	return c.JSON(statement)
+}
+
+// farFuture is after every time that a database may have.
+var farFuture = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -43,7 +43,7 @@ func postCapture(c *fiber.Ctx, ledger book.Book) error {
 	if err != nil {
 		return err
 	}
-	c.Location("/v1/transfers/" + hold.TransferID.String())
+	c.Location(transferPath + hold.TransferID.String())
 	return c.Status(http.StatusCreated).JSON(hold)
 }
 
@@ -60,6 +60,15 @@ func postVoid(c *fiber.Ctx, ledger book.Book) error {
 		return err
 	}
 	return c.JSON(hold)
+}
+
+func getHolds(c *fiber.Ctx, ledger book.Book) error {
+	page, err := readPage(c)
+	if err != nil {
+		return err
+	}
+	holds, next, err := ledger.Holds(c.UserContext(), page)
+	return answerPage(c, "holds", holds, next, err)
 }
 
 func getHold(c *fiber.Ctx, ledger book.Book) error {

@@ -57,16 +57,22 @@ func New(config Config) *fiber.App {
 
 	v1 := app.Group("/v1", config.Keys.authenticate, limitTime)
 	v1.Post("/accounts", once(postAccount))
+	v1.Get("/accounts", read(getAccounts))
 	v1.Get("/accounts/:id", read(getAccount))
 	v1.Get("/accounts/:id/entries", read(getEntries))
+	v1.Get("/accounts/:id/statement", read(getStatement))
 	// A transfer is SQL through and through, so fibermw.HandleBatch could run it
 	// in one round trip, as the list does. This one keeps the handler in Go: its
 	// refusals name accounts and balances, and what else must happen with a
 	// transfer, such as a job, is written on the transaction it has.
 	v1.Post("/transfers", once(postTransfer))
 	v1.Post("/transfers/bulk", newBulk(store).post)
+	v1.Post("/transfers/linked", once(postLinkedTransfer))
+	v1.Get("/transfers", read(getTransfers(store)))
 	v1.Get("/transfers/:id", read(getTransfer))
+	v1.Post("/transfers/:id/reverse", once(postReversal))
 	v1.Post("/holds", once(postHold))
+	v1.Get("/holds", read(getHolds))
 	v1.Get("/holds/:id", read(getHold))
 	v1.Post("/holds/:id/capture", once(postCapture))
 	v1.Post("/holds/:id/void", once(postVoid))

@@ -28,7 +28,7 @@ func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks
 	batch := &idem.Batch{}
 	header := http.Header{
 		fiber.HeaderContentType: {fiber.MIMEApplicationJSON},
-		fiber.HeaderLocation:    {"/v1/transfers/" + id.String()},
+		fiber.HeaderLocation:    {transferPath + id.String()},
 	}
 	queue := postgres.New(sender(batch.Queue))
 	respond := postgres.New(sender(func(sql string, arguments ...any) { batch.Respond(header, sql, arguments...) }))

@@ -65,8 +65,20 @@ func (b Book) Account(ctx context.Context, id string) (Account, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Account{}, fmt.Errorf("%w: %s", ErrAccountNotFound, id)
 	}
-	row.Account.Held -= row.Due
+	row.Account.Held -= row.HeldBeyondTime
 	return accountOf(row.Account), err
+}
+
+// Accounts lists accounts in the order of their ids.
+func (b Book) Accounts(ctx context.Context, page Page) ([]Account, *string, error) {
+	rows, err := b.db.Accounts(ctx, postgres.AccountsParams{Tenant: b.tenant, After: page.Cursor, RowLimit: page.rows()})
+	accounts := make([]Account, len(rows))
+	for i, row := range rows {
+		row.Account.Held -= row.HeldBeyondTime
+		accounts[i] = accountOf(row.Account)
+	}
+	accounts, next := cut(page, accounts, func(a Account) string { return a.ID })
+	return accounts, next, err
 }
 
 func accountOf(row postgres.Account) Account {

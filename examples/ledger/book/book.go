@@ -7,11 +7,9 @@ import "github.com/idempg/idempg/examples/ledger/postgres"
 
 // The limits of the ledger. The schema repeats them.
 const (
-	MinorUnitsMax      = 1 << 53 // exact in every JSON reader, and no sum of two overflows
-	ReferenceCharsMax  = 140
-	MetadataBytesMax   = 4096
-	EntriesPageMax     = 1000
-	EntriesPageDefault = 100
+	MinorUnitsMax     = 1 << 53 // exact in every JSON reader, and no sum of two overflows
+	ReferenceCharsMax = 140
+	MetadataBytesMax  = 4096
 )
 
 // Book is the book of one tenant. It works on the pool to read, and on the

@@ -101,7 +101,7 @@ func (b Book) Capture(ctx context.Context, id uuid.UUID, amount *int64) (Hold, e
 	if err != nil {
 		return Hold{}, err
 	}
-	_, err = b.post(ctx, transferID, transfer)
+	_, err = b.post(ctx, transferID, transfer, nil)
 	return ended, err
 }
 
@@ -121,6 +121,21 @@ func (b Book) FindHold(ctx context.Context, id uuid.UUID) (Hold, error) {
 		return Hold{}, fmt.Errorf("%w: %s", ErrHoldNotFound, id)
 	}
 	return holdOf(row.Hold, row.Due), err
+}
+
+// Holds lists holds, newest first.
+func (b Book) Holds(ctx context.Context, page Page) ([]Hold, *string, error) {
+	before, err := page.uuid()
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := b.db.Holds(ctx, postgres.HoldsParams{Tenant: b.tenant, Before: before, RowLimit: page.rows()})
+	holds := make([]Hold, len(rows))
+	for i, row := range rows {
+		holds[i] = holdOf(row.Hold, row.Due)
+	}
+	holds, next := cut(page, holds, func(h Hold) string { return h.ID.String() })
+	return holds, next, err
 }
 
 // Expire releases a hold if its time is over, and returns it as it is then. To

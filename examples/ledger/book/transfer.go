@@ -4,29 +4,36 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/idempg/idempg/examples/ledger/postgres"
 )
 
-// Transfer is a transfer as it is answered.
+// Transfer is a transfer as it is answered. It is between two accounts, or it is
+// linked and has legs.
 type Transfer struct {
-	ID          uuid.UUID       `json:"id"`
-	From        string          `json:"from"`
-	To          string          `json:"to"`
-	Amount      int64           `json:"amount"`
-	Currency    string          `json:"currency"`
-	FromBalance int64           `json:"from_balance"` // after it
-	ToBalance   int64           `json:"to_balance"`   // after it
-	Reference   *string         `json:"reference"`
-	Metadata    json.RawMessage `json:"metadata"`
-	CreatedAt   time.Time       `json:"created_at"`
+	ID uuid.UUID `json:"id"`
+	*Pair
+	Legs       []Leg           `json:"legs,omitempty"` // in the order of their accounts
+	Reference  *string         `json:"reference"`
+	Metadata   json.RawMessage `json:"metadata"`
+	Reverses   *uuid.UUID      `json:"reverses"`
+	ReversedBy *uuid.UUID      `json:"reversed_by"`
+	CreatedAt  time.Time       `json:"created_at"`
+}
+
+// Pair is what a transfer between two accounts moves.
+type Pair struct {
+	From        string `json:"from"`
+	To          string `json:"to"`
+	Amount      int64  `json:"amount"`
+	Currency    string `json:"currency"`
+	FromBalance int64  `json:"from_balance"` // after it
+	ToBalance   int64  `json:"to_balance"`   // after it
 }
 
 // NewTransfer asks for a transfer.
@@ -54,7 +61,7 @@ func (b Book) Transfer(ctx context.Context, t NewTransfer) (Transfer, error) {
 	if err != nil {
 		return Transfer{}, err
 	}
-	return b.post(ctx, id, t)
+	return b.post(ctx, id, t, nil)
 }
 
 // admit decides whether both accounts, as they are under their locks, permit
@@ -69,30 +76,77 @@ func (t NewTransfer) admit(accounts map[string]*postgres.Account) error {
 	return admit(accounts[t.To], t.Amount)
 }
 
-// post writes a transfer that was admitted.
-func (b Book) post(ctx context.Context, id uuid.UUID, t NewTransfer) (Transfer, error) {
+// post writes a transfer that was admitted, which may reverse another one.
+func (b Book) post(ctx context.Context, id uuid.UUID, t NewTransfer, reverses *uuid.UUID) (Transfer, error) {
 	posted, err := b.db.PostTransfer(ctx, postgres.PostTransferParams{
 		Tenant: b.tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
-		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata,
+		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata, Reverses: reverses,
 	})
 	return Transfer{
-		ID: id, From: t.From, To: t.To, Amount: t.Amount, Currency: t.Currency,
-		FromBalance: posted.FromBalance, ToBalance: posted.ToBalance,
-		Reference: t.Reference, Metadata: t.Metadata, CreatedAt: posted.CreatedAt.UTC(),
+		ID: id, Pair: &Pair{t.From, t.To, t.Amount, t.Currency, posted.FromBalance, posted.ToBalance},
+		Reference: t.Reference, Metadata: t.Metadata, Reverses: reverses, CreatedAt: posted.CreatedAt.UTC(),
 	}, err
 }
 
 // FindTransfer finds a transfer.
 func (b Book) FindTransfer(ctx context.Context, id uuid.UUID) (Transfer, error) {
-	row, err := b.db.Transfer(ctx, postgres.TransferParams{Tenant: b.tenant, ID: id})
-	if errors.Is(err, pgx.ErrNoRows) {
+	found, err := b.readTransfers(ctx, id)
+	if err == nil && len(found) == 0 {
 		return Transfer{}, fmt.Errorf("%w: %s", ErrTransferNotFound, id)
 	}
-	return Transfer{
-		ID: row.ID, From: row.FromAccount, To: row.ToAccount, Amount: row.Amount, Currency: row.Currency,
-		FromBalance: row.FromBalance, ToBalance: row.ToBalance,
-		Reference: row.Reference, Metadata: row.Metadata, CreatedAt: row.CreatedAt.UTC(),
-	}, err
+	if err != nil {
+		return Transfer{}, err
+	}
+	return found[0], nil
+}
+
+// Transfers lists transfers, newest first.
+func (b Book) Transfers(ctx context.Context, page Page) ([]Transfer, *string, error) {
+	before, err := page.uuid()
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, err := b.db.TransferIDs(ctx, postgres.TransferIDsParams{Tenant: b.tenant, Before: before, RowLimit: page.rows()})
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, next := cut(page, ids, uuid.UUID.String)
+	transfers, err := b.readTransfers(ctx, ids...)
+	return transfers, next, err
+}
+
+// readTransfers returns those of ids that there are, newest first.
+func (b Book) readTransfers(ctx context.Context, ids ...uuid.UUID) ([]Transfer, error) {
+	rows, err := b.db.Transfers(ctx, postgres.TransfersParams{Tenant: b.tenant, Ids: ids})
+	if err != nil {
+		return nil, err
+	}
+	transfers := make([]Transfer, len(rows))
+	for i, row := range rows {
+		t := row.Transfer
+		transfers[i] = Transfer{
+			ID: t.ID, Reference: t.Reference, Metadata: t.Metadata,
+			Reverses: t.Reverses, ReversedBy: row.ReversedBy, CreatedAt: t.CreatedAt.UTC(),
+		}
+		var legs []Leg
+		if err := json.Unmarshal(row.Legs, &legs); err != nil {
+			return nil, fmt.Errorf("transfer %s: %w", t.ID, err)
+		}
+		if t.FromAccount == nil {
+			transfers[i].Legs = legs
+			continue
+		}
+		pair := &Pair{From: *t.FromAccount, To: *t.ToAccount, Amount: *t.Amount, Currency: *t.Currency}
+		for _, leg := range legs {
+			if leg.Account == pair.From {
+				pair.FromBalance = leg.Balance
+			} else {
+				pair.ToBalance = leg.Balance
+			}
+		}
+		transfers[i].Pair = pair
+	}
+	return transfers, nil
 }
 
 // Validate checks what can be told from the request alone.
@@ -110,9 +164,16 @@ func (t NewTransfer) Validate() error {
 		return Invalid("amount", "must be an integer from 1 to %d", MinorUnitsMax)
 	case !currencyPattern.MatchString(t.Currency):
 		return Invalid("currency", "must be three capital letters, such as EUR")
-	case t.Reference != nil && utf8.RuneCountInString(*t.Reference) > ReferenceCharsMax:
+	}
+	return validateNotes(t.Reference, t.Metadata)
+}
+
+// validateNotes checks what a client may write on any transfer.
+func validateNotes(reference *string, metadata json.RawMessage) error {
+	switch {
+	case reference != nil && utf8.RuneCountInString(*reference) > ReferenceCharsMax:
 		return Invalid("reference", "must have at most %d characters", ReferenceCharsMax)
-	case len(t.Metadata) > MetadataBytesMax:
+	case len(metadata) > MetadataBytesMax:
 		return Invalid("metadata", "must have at most %d bytes", MetadataBytesMax)
 	}
 	return nil

@@ -7,17 +7,12 @@ package postgres
 
 import (
 	"context"
-	"time"
-
-	"github.com/google/uuid"
 )
 
 const account = `-- name: Account :one
-select a.tenant, a.id, a.currency, a.balance, a.min_balance, a.version, a.created_at, a.held, coalesce((
-    select sum(h.amount) from ledger.holds h
-    where h.tenant = a.tenant and h.from_account = a.id and h.state = 'pending' and h.expires_at <= clock_timestamp()
-), 0)::bigint as due
-from ledger.accounts a where a.tenant = $1 and a.id = $2
+select a.tenant, a.id, a.currency, a.balance, a.min_balance, a.version, a.created_at, a.held, ledger.held_beyond_time(a.tenant, a.id) as held_beyond_time
+from ledger.accounts a
+where a.tenant = $1 and a.id = $2
 `
 
 type AccountParams struct {
@@ -26,11 +21,10 @@ type AccountParams struct {
 }
 
 type AccountRow struct {
-	Account Account
-	Due     int64
+	Account        Account
+	HeldBeyondTime int64
 }
 
-// due: what holds still count in held although their time is over.
 func (q *Queries) Account(ctx context.Context, arg AccountParams) (AccountRow, error) {
 	row := q.db.QueryRow(ctx, account, arg.Tenant, arg.ID)
 	var i AccountRow
@@ -43,55 +37,49 @@ func (q *Queries) Account(ctx context.Context, arg AccountParams) (AccountRow, e
 		&i.Account.Version,
 		&i.Account.CreatedAt,
 		&i.Account.Held,
-		&i.Due,
+		&i.HeldBeyondTime,
 	)
 	return i, err
 }
 
-const entries = `-- name: Entries :many
-select e.version, e.transfer_id, e.amount, e.balance, t.created_at
-from ledger.entries e
-join ledger.transfers t on t.tenant = e.tenant and t.id = e.transfer_id
-where e.tenant = $1 and e.account_id = $2 and e.version < $3
-order by e.version desc
-limit $4
+const accounts = `-- name: Accounts :many
+select a.tenant, a.id, a.currency, a.balance, a.min_balance, a.version, a.created_at, a.held, ledger.held_beyond_time(a.tenant, a.id) as held_beyond_time
+from ledger.accounts a
+where a.tenant = $1 and a.id > $2
+order by a.id
+limit $3
 `
 
-type EntriesParams struct {
-	Tenant        string
-	AccountID     string
-	BeforeVersion int64
-	RowLimit      int32
+type AccountsParams struct {
+	Tenant   string
+	After    string
+	RowLimit int32
 }
 
-type EntriesRow struct {
-	Version    int64
-	TransferID uuid.UUID
-	Amount     int64
-	Balance    int64
-	CreatedAt  time.Time
+type AccountsRow struct {
+	Account        Account
+	HeldBeyondTime int64
 }
 
-func (q *Queries) Entries(ctx context.Context, arg EntriesParams) ([]EntriesRow, error) {
-	rows, err := q.db.Query(ctx, entries,
-		arg.Tenant,
-		arg.AccountID,
-		arg.BeforeVersion,
-		arg.RowLimit,
-	)
+func (q *Queries) Accounts(ctx context.Context, arg AccountsParams) ([]AccountsRow, error) {
+	rows, err := q.db.Query(ctx, accounts, arg.Tenant, arg.After, arg.RowLimit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []EntriesRow
+	var items []AccountsRow
 	for rows.Next() {
-		var i EntriesRow
+		var i AccountsRow
 		if err := rows.Scan(
-			&i.Version,
-			&i.TransferID,
-			&i.Amount,
-			&i.Balance,
-			&i.CreatedAt,
+			&i.Account.Tenant,
+			&i.Account.ID,
+			&i.Account.Currency,
+			&i.Account.Balance,
+			&i.Account.MinBalance,
+			&i.Account.Version,
+			&i.Account.CreatedAt,
+			&i.Account.Held,
+			&i.HeldBeyondTime,
 		); err != nil {
 			return nil, err
 		}

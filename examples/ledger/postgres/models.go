@@ -5,6 +5,7 @@
 package postgres
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,16 @@ type Account struct {
 	Held       int64
 }
 
+type Entry struct {
+	Tenant     string
+	AccountID  string
+	Version    int64
+	TransferID uuid.UUID
+	Amount     int64
+	Balance    int64
+	CreatedAt  time.Time
+}
+
 type Hold struct {
 	Tenant      string
 	ID          uuid.UUID
@@ -34,4 +45,17 @@ type Hold struct {
 	CreatedAt   time.Time
 	ExpiresAt   time.Time
 	EndedAt     *time.Time
+}
+
+type Transfer struct {
+	Tenant      string
+	ID          uuid.UUID
+	FromAccount *string
+	ToAccount   *string
+	Amount      *int64
+	Currency    *string
+	Reference   *string
+	Metadata    json.RawMessage
+	CreatedAt   time.Time
+	Reverses    *uuid.UUID
 }

@@ -48,24 +48,99 @@ func (q *Queries) AdmitTransfer(ctx context.Context, arg AdmitTransferParams) er
 	return err
 }
 
+const postLinkedTransfer = `-- name: PostLinkedTransfer :many
+with transfer as (
+    insert into ledger.transfers (tenant, id, reference, metadata, reverses, created_at)
+    values ($1, $2, $3, $4, $5, statement_timestamp())
+    returning created_at
+), leg as (
+    select unnest($6::text[]) as account_id, unnest($7::bigint[]) as amount
+), changed as (
+    update ledger.accounts a set balance = a.balance + leg.amount, version = a.version + 1
+    from leg
+    where a.tenant = $1 and a.id = leg.account_id
+    returning a.id, a.currency, a.balance, a.version, leg.amount
+), posted as (
+    insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
+    select $1, id, version, $2, amount, balance from changed
+)
+select changed.id as account, changed.amount::bigint as amount, changed.currency, changed.balance, transfer.created_at
+from changed, transfer
+order by changed.id
+`
+
+type PostLinkedTransferParams struct {
+	Tenant    string
+	ID        uuid.UUID
+	Reference *string
+	Metadata  json.RawMessage
+	Reverses  *uuid.UUID
+	Accounts  []string
+	Amounts   []int64
+}
+
+type PostLinkedTransferRow struct {
+	Account   string
+	Amount    int64
+	Currency  string
+	Balance   int64
+	CreatedAt time.Time
+}
+
+// The same for the legs of a linked transfer, each with an account of its own.
+func (q *Queries) PostLinkedTransfer(ctx context.Context, arg PostLinkedTransferParams) ([]PostLinkedTransferRow, error) {
+	rows, err := q.db.Query(ctx, postLinkedTransfer,
+		arg.Tenant,
+		arg.ID,
+		arg.Reference,
+		arg.Metadata,
+		arg.Reverses,
+		arg.Accounts,
+		arg.Amounts,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PostLinkedTransferRow
+	for rows.Next() {
+		var i PostLinkedTransferRow
+		if err := rows.Scan(
+			&i.Account,
+			&i.Amount,
+			&i.Currency,
+			&i.Balance,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const postTransfer = `-- name: PostTransfer :one
 with transfer as (
-    insert into ledger.transfers (tenant, id, from_account, to_account, amount, currency, reference, metadata, created_at)
-    values ($1, $2, $3, $4, $5, $6, $7, $8, statement_timestamp())
+    insert into ledger.transfers (tenant, id, from_account, to_account, amount, currency, reference, metadata, reverses, created_at)
+    values ($1, $2, $3::text, $4::text, $5::bigint, $6::text,
+            $7, $8, $9, statement_timestamp())
     returning created_at
 ), payer as (
-    update ledger.accounts set balance = balance - $5, version = version + 1
-    where tenant = $1 and id = $3
+    update ledger.accounts set balance = balance - $5::bigint, version = version + 1
+    where tenant = $1 and id = $3::text
     returning id, balance, version
 ), payee as (
-    update ledger.accounts set balance = balance + $5, version = version + 1
-    where tenant = $1 and id = $4
+    update ledger.accounts set balance = balance + $5::bigint, version = version + 1
+    where tenant = $1 and id = $4::text
     returning id, balance, version
 ), posted as (
     insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
     select $1, id, version, $2, 0 - $5::bigint, balance from payer
     union all
-    select $1, id, version, $2, $5, balance from payee
+    select $1, id, version, $2, $5::bigint, balance from payee
 )
 select transfer.created_at, payer.balance as from_balance, payee.balance as to_balance
 from transfer, payer, payee
@@ -80,6 +155,7 @@ type PostTransferParams struct {
 	Currency    string
 	Reference   *string
 	Metadata    json.RawMessage
+	Reverses    *uuid.UUID
 }
 
 type PostTransferRow struct {
@@ -100,63 +176,68 @@ func (q *Queries) PostTransfer(ctx context.Context, arg PostTransferParams) (Pos
 		arg.Currency,
 		arg.Reference,
 		arg.Metadata,
+		arg.Reverses,
 	)
 	var i PostTransferRow
 	err := row.Scan(&i.CreatedAt, &i.FromBalance, &i.ToBalance)
 	return i, err
 }
 
-const transfer = `-- name: Transfer :one
-select t.id, t.from_account, t.to_account, t.amount, t.currency,
-       payer.balance as from_balance, payee.balance as to_balance,
-       t.reference, t.metadata, t.created_at
-from ledger.transfers t
-join ledger.entries payer on payer.tenant = t.tenant and payer.transfer_id = t.id and payer.account_id = t.from_account
-join ledger.entries payee on payee.tenant = t.tenant and payee.transfer_id = t.id and payee.account_id = t.to_account
-where t.tenant = $1 and t.id = $2
+const reversalOf = `-- name: ReversalOf :one
+select id from ledger.transfers where tenant = $1 and reverses = $2::uuid
 `
 
-type TransferParams struct {
+type ReversalOfParams struct {
 	Tenant string
 	ID     uuid.UUID
 }
 
-type TransferRow struct {
-	ID          uuid.UUID
-	FromAccount string
-	ToAccount   string
-	Amount      int64
-	Currency    string
-	FromBalance int64
-	ToBalance   int64
-	Reference   *string
-	Metadata    json.RawMessage
-	CreatedAt   time.Time
+// The caller holds the locks of the accounts of the transfer.
+func (q *Queries) ReversalOf(ctx context.Context, arg ReversalOfParams) (uuid.UUID, error) {
+	row := q.db.QueryRow(ctx, reversalOf, arg.Tenant, arg.ID)
+	var id uuid.UUID
+	err := row.Scan(&id)
+	return id, err
 }
 
-func (q *Queries) Transfer(ctx context.Context, arg TransferParams) (TransferRow, error) {
-	row := q.db.QueryRow(ctx, transfer, arg.Tenant, arg.ID)
-	var i TransferRow
-	err := row.Scan(
-		&i.ID,
-		&i.FromAccount,
-		&i.ToAccount,
-		&i.Amount,
-		&i.Currency,
-		&i.FromBalance,
-		&i.ToBalance,
-		&i.Reference,
-		&i.Metadata,
-		&i.CreatedAt,
-	)
-	return i, err
+const transferIDs = `-- name: TransferIDs :many
+select id from ledger.transfers
+where tenant = $1 and id < $2
+order by id desc
+limit $3
+`
+
+type TransferIDsParams struct {
+	Tenant   string
+	Before   uuid.UUID
+	RowLimit int32
+}
+
+func (q *Queries) TransferIDs(ctx context.Context, arg TransferIDsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, transferIDs, arg.Tenant, arg.Before, arg.RowLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const transferResponse = `-- name: TransferResponse :exec
 select 201 as status, json_build_object(
     'id', t.id, 'from', t.from_account, 'to', t.to_account, 'amount', t.amount, 'currency', t.currency,
     'from_balance', payer.balance, 'to_balance', payee.balance,
-    'reference', t.reference, 'metadata', t.metadata,
+    'reference', t.reference, 'metadata', t.metadata, 'reverses', null, 'reversed_by', null,
     'created_at', rtrim(rtrim(to_char(t.created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.') || 'Z'
 ) as body
 from ledger.transfers t
@@ -176,4 +257,63 @@ type TransferResponseParams struct {
 func (q *Queries) TransferResponse(ctx context.Context, arg TransferResponseParams) error {
 	_, err := q.db.Exec(ctx, transferResponse, arg.Tenant, arg.ID)
 	return err
+}
+
+const transfers = `-- name: Transfers :many
+select t.tenant, t.id, t.from_account, t.to_account, t.amount, t.currency, t.reference, t.metadata, t.created_at, t.reverses, r.id as reversed_by, (
+    select json_agg(json_build_object('account', e.account_id, 'amount', e.amount, 'currency', a.currency, 'balance', e.balance)
+                    order by e.account_id)
+    from ledger.entries e
+    join ledger.accounts a on a.tenant = e.tenant and a.id = e.account_id
+    where e.tenant = t.tenant and e.transfer_id = t.id
+)::json as legs
+from ledger.transfers t
+left join ledger.transfers r on r.tenant = t.tenant and r.reverses = t.id
+where t.tenant = $1 and t.id = any ($2::uuid[])
+order by t.id desc
+`
+
+type TransfersParams struct {
+	Tenant string
+	Ids    []uuid.UUID
+}
+
+type TransfersRow struct {
+	Transfer   Transfer
+	ReversedBy *uuid.UUID
+	Legs       []byte
+}
+
+// Newest first, for ids begin with the time. legs: in the order of their accounts.
+func (q *Queries) Transfers(ctx context.Context, arg TransfersParams) ([]TransfersRow, error) {
+	rows, err := q.db.Query(ctx, transfers, arg.Tenant, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TransfersRow
+	for rows.Next() {
+		var i TransfersRow
+		if err := rows.Scan(
+			&i.Transfer.Tenant,
+			&i.Transfer.ID,
+			&i.Transfer.FromAccount,
+			&i.Transfer.ToAccount,
+			&i.Transfer.Amount,
+			&i.Transfer.Currency,
+			&i.Transfer.Reference,
+			&i.Transfer.Metadata,
+			&i.Transfer.CreatedAt,
+			&i.Transfer.Reverses,
+			&i.ReversedBy,
+			&i.Legs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -40,6 +40,12 @@ create table ledger.holds (
 
 create index holds_pending on ledger.holds (tenant, from_account, expires_at) where state = 'pending';
 
+-- What holds of an account still count in held although their time is over.
+create function ledger.held_beyond_time(tenant_of text, account text) returns bigint language sql volatile as $$
+    select coalesce(sum(amount), 0)::bigint from ledger.holds
+    where tenant = tenant_of and from_account = account and state = 'pending' and expires_at <= clock_timestamp()
+$$;
+
 -- Counts a hold in its account from its first moment, and no longer when it has
 -- ended, which it does once. Nothing else of it ever changes.
 -- +goose StatementBegin
@@ -75,6 +81,7 @@ create trigger holds_stay before delete or truncate on ledger.holds
 
 drop table ledger.holds;
 drop function ledger.keep_held();
+drop function ledger.held_beyond_time(text, text);
 alter table ledger.accounts
     drop constraint accounts_funds,
     drop constraint accounts_held,

@@ -6,12 +6,16 @@ on conflict (tenant, id) do nothing
 returning *;
 
 -- name: Account :one
--- due: what holds still count in held although their time is over.
-select sqlc.embed(a), coalesce((
-    select sum(h.amount) from ledger.holds h
-    where h.tenant = a.tenant and h.from_account = a.id and h.state = 'pending' and h.expires_at <= clock_timestamp()
-), 0)::bigint as due
-from ledger.accounts a where a.tenant = @tenant and a.id = @id;
+select sqlc.embed(a), ledger.held_beyond_time(a.tenant, a.id) as held_beyond_time
+from ledger.accounts a
+where a.tenant = @tenant and a.id = @id;
+
+-- name: Accounts :many
+select sqlc.embed(a), ledger.held_beyond_time(a.tenant, a.id) as held_beyond_time
+from ledger.accounts a
+where a.tenant = @tenant and a.id > @after
+order by a.id
+limit @row_limit;
 
 -- name: LockAccounts :many
 -- In the order of their ids, so that crossed transfers queue up and never
@@ -34,11 +38,3 @@ from first, ledger.accounts a
 where a.tenant = @tenant and a.id = any (@ids::text[])
 order by a.id
 for no key update of a;
-
--- name: Entries :many
-select e.version, e.transfer_id, e.amount, e.balance, t.created_at
-from ledger.entries e
-join ledger.transfers t on t.tenant = e.tenant and t.id = e.transfer_id
-where e.tenant = @tenant and e.account_id = @account_id and e.version < @before_version
-order by e.version desc
-limit @row_limit;

@@ -9,12 +9,17 @@ with account_sums as (
     left join ledger.entries e on e.tenant = a.tenant and e.account_id = a.id
     where a.tenant = @tenant
     group by a.tenant, a.id
-), transfer_sums as (
-    select count(e.version) as entries, coalesce(sum(e.amount), 0) as total
+), transfer_currencies as (
+    select t.id, t.from_account is null as linked, count(e.version) as entries, coalesce(sum(e.amount), 0) as total
     from ledger.transfers t
     left join ledger.entries e on e.tenant = t.tenant and e.transfer_id = t.id
+    left join ledger.accounts a on a.tenant = e.tenant and a.id = e.account_id
     where t.tenant = @tenant
-    group by t.tenant, t.id
+    group by t.tenant, t.id, a.currency
+), transfer_sums as (
+    select id, bool_and(total = 0) and sum(entries) >= 2 and (bool_and(linked) or sum(entries) = 2) as balanced
+    from transfer_currencies
+    group by id
 ), currency_sums as (
     select currency, sum(total) as total from account_sums group by currency
 )
@@ -24,4 +29,4 @@ select (select count(*) from account_sums) as accounts,
        (select count(*) from account_sums
         where balance <> total or version <> entries or version <> last_version) as balance_mismatches,
        (select count(*) from account_sums where held <> pending) as held_mismatches,
-       (select count(*) from transfer_sums where entries <> 2 or total <> 0) as unbalanced_transfers;
+       (select count(*) from transfer_sums where not balanced) as unbalanced_transfers;
