@@ -8,6 +8,7 @@ require (
 	github.com/idempg/idempg v0.0.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/pressly/goose/v3 v3.30.1
+	pgregory.net/rapid v1.3.0
 )
 
 require (
