@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -36,6 +37,9 @@ func TestMain(m *testing.M) {
 
 func testMain(m *testing.M) int {
 	slog.SetLogLoggerLevel(slog.LevelError)
+	if err := flag.Set("rapid.checks", historiesDefault); err != nil { // which the command line overrides
+		return fatal(err)
+	}
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "ledger-test-")
 	if err != nil {

@@ -19,6 +19,9 @@ import (
 	"github.com/idempg/idempg/idem"
 )
 
+// historiesDefault is how many there are unless -rapid.checks says otherwise.
+const historiesDefault = "1000"
+
 // Goal: whatever clients do, money is neither made nor lost, nobody spends what
 // is not there or is held, versions have no gaps, and a key has one answer.
 // Method: random histories of requests, with duplicates, other payloads and
@@ -118,6 +121,11 @@ func newHistory(rt *rapid.T, service client, pool *pgxpool.Pool, tenant string) 
 			rt.Fatal(err)
 		}
 	}
+	for id, payer := range map[string]string{"alice": "bank", "dollars": "mint"} { // enough to spend, and to run out of
+		body := fmt.Sprintf(`{"from":%q,"to":%q,"amount":150,"currency":%q}`, payer, id, h.accounts[id].currency)
+		a, _ := h.post("/v1/transfers", body, "")
+		h.apply(a.header.Get("Location"), map[string]int64{payer: -150, id: 150}, false)
+	}
 	return h
 }
 
@@ -166,9 +174,9 @@ func (h *history) apply(path string, changes map[string]int64, isReverse bool) {
 }
 
 var (
-	anyAccount  = rapid.SampledFrom([]string{"bank", "alice", "bob", "mint", "dollars", "nobody"})
+	anyAccount  = rapid.SampledFrom([]string{"alice", "alice", "alice", "bob", "bob", "bank", "dollars", "mint", "nobody"})
 	anyAmount   = rapid.Int64Range(1, 120)
-	anyCurrency = rapid.SampledFrom([]string{"EUR", "EUR", "EUR", "USD"})
+	anyCurrency = rapid.SampledFrom([]string{"EUR", "EUR", "EUR", "EUR", "USD"})
 )
 
 // draw two accounts, an amount and a currency, which need not fit.
