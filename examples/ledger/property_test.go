@@ -45,6 +45,8 @@ func TestRandomHistoriesFollowTheModel(t *testing.T) {
 	must(t, err)
 	service := serveApp(t, api.New(api.Config{Pool: servicePool, Store: store, Keys: keys}))
 
+	service.hasty = true
+
 	var histories, requests atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
 		n := histories.Add(1) - 1

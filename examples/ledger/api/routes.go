@@ -54,6 +54,7 @@ func New(config Config) *fiber.App {
 	app.Use(logRequests, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: logPanic}))
 	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"ok": true}) })
 	app.Get("/readyz", ready(pool))
+	app.Get("/openapi.yaml", getOpenAPI)
 
 	v1 := app.Group("/v1", config.Keys.authenticate, limitTime)
 	v1.Post("/accounts", once(postAccount))
