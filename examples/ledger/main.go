@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/supervisor"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -43,9 +44,14 @@ func run(ctx context.Context, lookup func(string) (string, bool), stdout io.Writ
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", config.Addr)
+	ctx, listener, err := supervisor.Inherit(ctx, lookup)
 	if err != nil {
-		return fmt.Errorf("LEDGER_ADDR: %w", err)
+		return err
+	}
+	if listener == nil {
+		if listener, err = net.Listen("tcp", config.Addr); err != nil {
+			return fmt.Errorf("LEDGER_ADDR: %w", err)
+		}
 	}
 	defer listener.Close() // again, when serving has begun
 	db, err := openDatabase(ctx, config.DatabaseURL)
