@@ -43,7 +43,7 @@ func TestBadConfigurationNamesTheVariable(t *testing.T) {
 			environment := map[string]string{"LEDGER_ADDR": "127.0.0.1:0", "DATABASE_URL": url, test.variable: test.value}
 			ctx, cancel := context.WithTimeout(t.Context(), stateWaitMax)
 			defer cancel()
-			err := run(ctx, func(name string) (string, bool) {
+			err := serve(ctx, func(name string) (string, bool) {
 				value, set := environment[name]
 				return value, set
 			}, io.Discard)

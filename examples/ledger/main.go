@@ -31,15 +31,15 @@ func main() {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, os.LookupEnv, os.Stdout); err != nil {
+	if err := dispatch(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "ledger:", err)
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx ends, and then until the requests in flight have their
+// serve serves until ctx ends, and then until the requests in flight have their
 // answers.
-func run(ctx context.Context, lookup func(string) (string, bool), stdout io.Writer) (err error) {
+func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Writer) (err error) {
 	config, err := readConfig(lookup)
 	if err != nil {
 		return err

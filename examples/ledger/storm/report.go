@@ -1,0 +1,86 @@
+package storm
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+const findingsMax = 10 // of a check that are printed
+
+var printer = message.NewPrinter(language.English) // 1,234
+
+// answerNames are the kinds of answers in the order of the report.
+var answerNames = [kinds][2]string{
+	executed:       {"executed", "201, the first answer to the key"},
+	replayed:       {"replayed", "the first answer again"},
+	refused:        {"rejected", "a refusal, recorded like any answer"},
+	otherPayload:   {"other payload", "422, the key is another request's"},
+	inFlight:       {"in flight", "409, asked again"},
+	unavailable:    {"unavailable", "503, asked again"},
+	connectionLost: {"connection lost", "asked again"},
+	hungUp:         {"hung up", "the client itself went away, and came back"},
+	unexpected:     {"unexpected", "anything else, asked again"},
+}
+
+// Write writes the report, in 80 columns if the keys with findings are few. On
+// a terminal it has colours, unless NO_COLOR is set.
+func (r Report) Write(w io.Writer) {
+	line := func(name string, number any, text string) {
+		printer.Fprintf(w, "  %-17s %10d  %s\n", name, number, text)
+	}
+	fmt.Fprintf(w, "A storm of %v: %d clients, %d instances, -seed %d\n\n",
+		r.Time.Round(time.Second), r.Config.Clients, r.Config.Instances, r.Config.Seed)
+	line("keys", r.Keys, "each pursued until it had its answer")
+	line("requests", r.Tally.Requests, "a list is one")
+	line("asked", r.Asked, "orders in these requests: the answers below")
+	line("effects", r.Effects, "transfers in the book")
+	printer.Fprintln(w, "\nAnswers")
+	for kind, name := range answerNames {
+		line(name[0], r.Answers[kind], name[1])
+	}
+	printer.Fprintln(w, "\nDamage")
+	line("kill -9", r.Tally.Kills, "of an instance")
+	line("restarts", r.Tally.Restarts, "of an instance by SIGTERM, which lets it finish")
+	line("backends", r.Tally.Backends, "ended by pg_terminate_backend")
+	printer.Fprintln(w, "\nAudit")
+	paint := painter(w)
+	for _, check := range r.Checks {
+		mark := paint(green, "✓")
+		if len(check.Findings) > 0 {
+			mark = paint(red, "✗")
+		}
+		printer.Fprintf(w, "%s %-17s %10d  %s\n", mark, check.Name, len(check.Findings), check.Meaning)
+		for i, finding := range check.Findings {
+			if i == findingsMax {
+				printer.Fprintf(w, "      and %d more\n", len(check.Findings)-i)
+				break
+			}
+			printer.Fprintf(w, "      %s\n", strings.TrimSpace(finding))
+		}
+	}
+	verdict := paint(green, "Every key has one answer and at most one effect.")
+	if !r.OK() {
+		verdict = paint(red, "The audit failed.")
+	}
+	printer.Fprintf(w, "\n%s\n", verdict)
+}
+
+const (
+	green = "\x1b[32m"
+	red   = "\x1b[31m"
+	plain = "\x1b[0m"
+)
+
+// painter returns a function that colours text on a terminal.
+func painter(w io.Writer) func(colour, text string) string {
+	if _, set := os.LookupEnv("NO_COLOR"); set || !isTerminal(w) {
+		return func(_, text string) string { return text }
+	}
+	return func(colour, text string) string { return colour + text + plain }
+}
