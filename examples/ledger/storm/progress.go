@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	barWidth    = 16
-	barInterval = 100 * time.Millisecond
+	barWidth    = 12
+	barInterval = 200 * time.Millisecond
 	logInterval = 5 * time.Second
 )
 
@@ -28,7 +28,7 @@ func (s *Storm) show(storm context.Context, answered <-chan struct{}) {
 	if isTerminal(w) {
 		interval = barInterval
 		bar = progressbar.NewOptions64(int64(s.config.For), progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(barWidth),
-			progressbar.OptionSetTheme(progressbar.ThemeUnicode), progressbar.OptionSetPredictTime(false),
+			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "█", SaucerPadding: "░"}), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionUseANSICodes(true))
 		defer bar.Exit()
 	}
