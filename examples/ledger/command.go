@@ -76,23 +76,15 @@ func runServe(ctx context.Context, flags *flag.FlagSet, arguments []string) erro
 	return serve(ctx, os.LookupEnv, os.Stdout)
 }
 
-func runStorm(ctx context.Context, flags *flag.FlagSet, arguments []string) (err error) {
+func runStorm(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
 	config := storm.Config{Progress: os.Stderr}
 	flags.DurationVar(&config.For, "for", 30*time.Second, "for how long a `time` the clients begin new tasks")
 	flags.Uint64Var(&config.Seed, "seed", rand.Uint64N(1_000_000), "decides what the clients do; by default another one each time")
 	flags.IntVar(&config.Clients, "clients", 8, "how many clients there are")
 	flags.IntVar(&config.Instances, "instances", 2, "how many instances of the service there are")
-	log := flags.String("log", "", "the `file` that receives the logs of the instances")
+	flags.StringVar(&config.LogFile, "log", "", "the `file` for what the instances log; none by default")
 	if err := parse(flags, arguments); err != nil {
 		return err
-	}
-	if *log != "" {
-		file, err := os.Create(*log)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		config.Log = file
 	}
 	return stormAndAudit(ctx, config, os.Stdout)
 }

@@ -28,6 +28,13 @@ var answerNames = [kinds][2]string{
 	unexpected:     {"unexpected", "anything else, asked again"},
 }
 
+// String is the report as Write writes it to no terminal.
+func (r Report) String() string {
+	var text strings.Builder
+	r.Write(&text)
+	return text.String()
+}
+
 // Write writes the report, in 80 columns if the keys with findings are few. On
 // a terminal it has colours, unless NO_COLOR is set.
 func (r Report) Write(w io.Writer) {

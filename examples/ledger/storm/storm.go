@@ -12,11 +12,13 @@
 package storm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,8 +58,9 @@ type Config struct {
 	// Program is the path of the service. Defaults to the program that runs.
 	Program string
 
-	// Log receives what the instances log. Defaults to nowhere.
-	Log io.Writer
+	// LogFile is the path of a file for what the instances log. Defaults to
+	// none.
+	LogFile string
 
 	// Progress is where to show how far it is. Defaults to nowhere.
 	Progress io.Writer
@@ -68,6 +71,7 @@ type Storm struct {
 	config    Config
 	server    *localpg.Server // nil if the database is another's
 	pool      *pgxpool.Pool
+	log       *os.File // of all instances
 	instances []*supervisor.Supervisor
 	client    client
 	memory    memory
@@ -112,9 +116,12 @@ func Start(ctx context.Context, config Config) (_ *Storm, err error) {
 		http:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: burstMax}},
 		memory: &s.memory, requests: &s.requests,
 	}
+	if s.log, err = os.Create(cmp.Or(config.LogFile, os.DevNull)); err != nil {
+		return nil, err
+	}
 	for range config.Instances {
 		instance, err := supervisor.Start(supervisor.Config{
-			Addr: "127.0.0.1:0", Program: config.Program, Stderr: config.Log,
+			Addr: "127.0.0.1:0", Program: config.Program, Stderr: s.log,
 			Env: []string{"DATABASE_URL=" + url, "LEDGER_API_KEYS=" + apiKey + ":" + tenant, "PGAPPNAME=" + applicationName},
 		})
 		if err != nil {
@@ -149,6 +156,9 @@ func (s *Storm) Stop() error {
 	}
 	if s.client.http != nil {
 		s.client.http.CloseIdleConnections()
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
 	}
 	if s.pool != nil {
 		s.pool.Close()
