@@ -7,27 +7,28 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/google/uuid"
 )
 
 const effects = `-- name: Effects :many
-select coalesce(reference, '')::text as key, id, from_account, to_account, amount
-from ledger.transfers
-where tenant = $1
-order by created_at, id
+select coalesce(t.reference, '')::text as reference, t.id,
+       coalesce(jsonb_object_agg(e.account_id, e.amount) filter (where e.account_id is not null), '{}')::jsonb as changes
+from ledger.transfers t
+left join ledger.entries e on e.tenant = t.tenant and e.transfer_id = t.id
+where t.tenant = $1
+group by t.tenant, t.id
 `
 
 type EffectsRow struct {
-	Key         string
-	ID          uuid.UUID
-	FromAccount string
-	ToAccount   string
-	Amount      int64
+	Reference string
+	ID        uuid.UUID
+	Changes   json.RawMessage
 }
 
-// Every transfer of a tenant whose clients write the key of a request into its
-// reference, so that the effects of each key can be counted.
+// Every transfer of a tenant, with what its entries change, for an audit of
+// clients that write the key of each request into the reference.
 func (q *Queries) Effects(ctx context.Context, tenant string) ([]EffectsRow, error) {
 	rows, err := q.db.Query(ctx, effects, tenant)
 	if err != nil {
@@ -37,12 +38,44 @@ func (q *Queries) Effects(ctx context.Context, tenant string) ([]EffectsRow, err
 	var items []EffectsRow
 	for rows.Next() {
 		var i EffectsRow
+		if err := rows.Scan(&i.Reference, &i.ID, &i.Changes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const holdEffects = `-- name: HoldEffects :many
+select tenant, id, from_account, to_account, amount, currency, state, captured, transfer_id, created_at, expires_at, ended_at from ledger.holds where tenant = $1
+`
+
+// Every hold of a tenant.
+func (q *Queries) HoldEffects(ctx context.Context, tenant string) ([]Hold, error) {
+	rows, err := q.db.Query(ctx, holdEffects, tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Hold
+	for rows.Next() {
+		var i Hold
 		if err := rows.Scan(
-			&i.Key,
+			&i.Tenant,
 			&i.ID,
 			&i.FromAccount,
 			&i.ToAccount,
 			&i.Amount,
+			&i.Currency,
+			&i.State,
+			&i.Captured,
+			&i.TransferID,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.EndedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,7 +20,7 @@ type Report struct {
 	Time    time.Duration // for which clients began tasks
 	Tally   Tally
 	Keys    int
-	Effects int
+	Effects int          // transfers and holds in the book
 	Asked   int64        // orders in the requests: one in each, or those of its list
 	Answers [kinds]int64 // their sum is Asked
 	Checks  []Check
@@ -44,7 +44,7 @@ const (
 	doubled
 	contradicting
 	wrongPayload
-	unpayableDone
+	hopelessDone
 	unasked
 	odd
 	balances
@@ -54,138 +54,239 @@ const (
 func newChecks() []Check {
 	return []Check{
 		lost:          {Name: "lost", Meaning: "answered 201 without its effect, or never"},
-		doubled:       {Name: "doubled", Meaning: "keys with more than one effect"},
+		doubled:       {Name: "doubled", Meaning: "keys, or holds, with more than one effect"},
 		contradicting: {Name: "contradicting", Meaning: "keys with two answers, or one the book denies"},
 		wrongPayload:  {Name: "wrong payload", Meaning: "accepted under a key of another request"},
-		unpayableDone: {Name: "unpayable", Meaning: "accepted though nobody can pay it"},
-		unasked:       {Name: "unasked", Meaning: "effects that were refused, or nobody wanted"},
+		hopelessDone:  {Name: "hopeless", Meaning: "done though it must be refused"},
+		unasked:       {Name: "unasked", Meaning: "effects that nobody was told of"},
 		odd:           {Name: "unexpected", Meaning: "keys with an answer the API does not have"},
 		balances:      {Name: "balances", Meaning: "accounts that differ from the answers"},
 		books:         {Name: "books", Meaning: "faults that GET /v1/audit finds"},
 	}
 }
 
+// evidence is what the database has.
+type evidence struct {
+	effects map[string][]effect // by the reference of the transfer
+	holds   map[uuid.UUID]postgres.Hold
+}
+
+// effect is a transfer that was posted.
+type effect struct {
+	id      uuid.UUID
+	changes map[string]int64 // by account
+}
+
 // Audit compares the clients' memory with the database.
 func (s *Storm) Audit(ctx context.Context) (Report, error) {
-	effects, err := postgres.New(s.pool).Effects(ctx, tenant)
+	found, err := s.gather(ctx)
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{
-		Config: s.config, Time: s.time, Tally: s.Tally(), Effects: len(effects), Checks: newChecks(),
-	}
+	report := Report{Config: s.config, Time: s.time, Tally: s.Tally(), Checks: newChecks()}
 	report.Asked, report.Answers = s.memory.total()
 	orders := s.memory.all()
-	report.auditKeys(orders, effects)
+	report.auditKeys(orders)
+	report.auditEffects(orders, found)
 	if err := s.auditBalances(ctx, &report, orders); err != nil {
 		return Report{}, err
 	}
 	return report, nil
 }
 
+func (s *Storm) gather(ctx context.Context) (found evidence, err error) {
+	found = evidence{effects: map[string][]effect{}, holds: map[uuid.UUID]postgres.Hold{}}
+	transfers, err := postgres.New(s.pool).Effects(ctx, tenant)
+	if err != nil {
+		return found, err
+	}
+	for _, row := range transfers {
+		e := effect{id: row.ID}
+		if err := json.Unmarshal(row.Changes, &e.changes); err != nil {
+			return found, err
+		}
+		found.effects[row.Reference] = append(found.effects[row.Reference], e)
+	}
+	holds, err := postgres.New(s.pool).HoldEffects(ctx, tenant)
+	for _, row := range holds {
+		found.holds[row.ID] = row
+	}
+	return found, err
+}
+
 func (r *Report) find(check int, format string, arguments ...any) {
 	r.Checks[check].Findings = append(r.Checks[check].Findings, fmt.Sprintf(format, arguments...))
 }
 
-// auditKeys looks at each key: at its orders, their answers, and its effects.
-func (r *Report) auditKeys(orders []*remembered, effects []postgres.EffectsRow) {
-	byKey := map[string][]postgres.EffectsRow{}
-	for _, effect := range effects {
-		byKey[effect.Key] = append(byKey[effect.Key], effect)
-	}
-	var keys []string
-	ordersOf := map[string][]*remembered{}
+// auditKeys looks at the answers to each key. It belongs to one of its orders.
+func (r *Report) auditKeys(orders []*remembered) {
+	owners := map[string]int{} // how many orders were told that the key is theirs
+	unanswered := map[string]bool{}
 	for _, o := range orders {
-		if len(ordersOf[o.Key]) == 0 {
-			keys = append(keys, o.Key)
-		}
-		ordersOf[o.Key] = append(ordersOf[o.Key], o)
-	}
-	r.Keys = len(keys)
-	for _, key := range keys {
-		r.auditKey(key, ordersOf[key], byKey[key])
-		delete(byKey, key)
-	}
-	for key, effects := range byKey {
-		r.find(unasked, "%s: %d effects", key, len(effects))
-	}
-}
-
-func (r *Report) auditKey(key string, orders []*remembered, effects []postgres.EffectsRow) {
-	if len(effects) > 1 {
-		r.find(doubled, "%s: %d effects", key, len(effects))
-	}
-	accepted := 0 // orders that the key was given to
-	done := false
-	for _, o := range orders {
-		for _, a := range o.odd {
-			r.find(odd, "%s: %d %s", key, a.status, a.body)
-		}
+		r.auditAnswers(o)
+		owners[o.key] += 0
 		switch {
 		case len(o.answers) == 0:
+			unanswered[o.key] = true
+		case o.answers[0].kind != otherPayload:
+			owners[o.key]++
+		}
+	}
+	r.Keys = len(owners)
+	for _, key := range slices.Sorted(maps.Keys(owners)) {
+		switch {
+		case unanswered[key]:
 			r.find(lost, "%s: no answer", key)
-			return
-		case len(o.answers) > 1:
-			r.find(contradicting, "%s: %d %s, and also %d %s", key,
-				o.answers[0].status, o.answers[0].body, o.answers[1].status, o.answers[1].body)
-		case o.firsts > 1:
-			r.find(contradicting, "%s: %d answers say that they are the first", key, o.firsts)
+		case owners[key] == 0:
+			r.find(lost, "%s: given to none of its requests", key)
+		case owners[key] > 1:
+			r.find(wrongPayload, "%s: given to %d requests", key, owners[key])
 		}
-		if o.answers[0].kind == otherPayload {
-			continue
-		}
-		accepted++
-		if o.answers[0].status != http.StatusCreated {
-			continue
-		}
-		done = true
-		r.auditEffect(o, effects)
-	}
-	switch {
-	case accepted == 0:
-		r.find(lost, "%s: given to none of its requests", key)
-	case accepted > 1:
-		r.find(wrongPayload, "%s: given to %d requests", key, accepted)
-	}
-	if !done && len(effects) > 0 {
-		r.find(unasked, "%s: refused, and done", key)
 	}
 }
 
-// auditEffect looks for the effect of an order that was answered 201.
-func (r *Report) auditEffect(o *remembered, effects []postgres.EffectsRow) {
-	if o.Hopeless {
-		r.find(unpayableDone, "%s: %s", o.Key, o.answers[0].body)
+// auditAnswers compares the answers to an order with each other.
+func (r *Report) auditAnswers(o *remembered) {
+	for _, a := range o.odd {
+		r.find(odd, "%s: %d %s", o.key, a.status, a.body)
 	}
+	switch {
+	case len(o.answers) > 1:
+		r.find(contradicting, "%s: %d %s, and also %d %s", o.key,
+			o.answers[0].status, o.answers[0].body, o.answers[1].status, o.answers[1].body)
+	case o.firsts > 1:
+		r.find(contradicting, "%s: %d answers say that they are the first", o.key, o.firsts)
+	}
+	if o.carriedOut() && o.hopeless {
+		r.find(hopelessDone, "%s: %s", o.key, o.answers[0].body)
+	}
+}
+
+// auditEffects compares the orders that were carried out with what the database
+// has of them.
+func (r *Report) auditEffects(orders []*remembered, found evidence) {
+	wanted := map[string]bool{}        // references
+	told := map[uuid.UUID]bool{}       // holds
+	acts := map[*remembered][]string{} // that ended a hold
+	for _, o := range orders {
+		if !o.carriedOut() {
+			continue
+		}
+		switch {
+		case o.action == hold:
+			told[o.told().ID] = true
+			r.auditHold(o, found)
+		case o.action.dependent():
+			acts[o.base] = append(acts[o.base], o.key)
+			r.auditEnd(o, found)
+		}
+		if changes := o.changes(); len(changes) > 0 {
+			wanted[o.reference()] = true
+			r.auditTransfer(o, changes, found.effects[o.reference()])
+		}
+	}
+	for base, keys := range acts {
+		if len(keys) > 1 {
+			r.find(doubled, "%s: its hold was ended by %v", base.key, keys)
+		}
+	}
+	for _, reference := range slices.Sorted(maps.Keys(found.effects)) {
+		effects := found.effects[reference]
+		r.Effects += len(effects)
+		switch {
+		case !wanted[reference]:
+			r.find(unasked, "%s: %d effects", reference, len(effects))
+		case len(effects) > 1:
+			r.find(doubled, "%s: %d effects", reference, len(effects))
+		}
+	}
+	for id, h := range found.holds {
+		if r.Effects++; !told[id] {
+			r.find(unasked, "hold %s of %s, which is %s", id, h.FromAccount, h.State)
+		}
+	}
+}
+
+// auditTransfer looks for the transfer of an order among those that have its
+// reference.
+func (r *Report) auditTransfer(o *remembered, changes map[string]int64, effects []effect) {
 	if len(effects) == 0 {
-		r.find(lost, "%s: no effect of %s", o.Key, o.answers[0].body)
+		r.find(lost, "%s: no effect of %s", o.key, o.answers[0].body)
 		return
 	}
-	var told struct{ ID uuid.UUID }
-	err := json.Unmarshal([]byte(o.answers[0].body), &told)
-	want := postgres.EffectsRow{Key: o.Key, ID: told.ID, FromAccount: o.From, ToAccount: o.To, Amount: o.Amount}
-	if err != nil || !slices.Contains(effects, want) {
-		r.find(contradicting, "%s: the book has %v, the answer was %s", o.Key, effects[0], o.answers[0].body)
+	id := o.told().ID
+	if o.action == capture {
+		id = o.told().TransferID
 	}
+	if !slices.ContainsFunc(effects, func(e effect) bool { return e.id == id && maps.Equal(e.changes, changes) }) {
+		r.find(contradicting, "%s: the book has %v, the answer was %s", o.key, effects, o.answers[0].body)
+	}
+}
+
+// auditHold looks for the hold that an order has placed.
+func (r *Report) auditHold(o *remembered, found evidence) {
+	h, there := found.holds[o.told().ID]
+	switch {
+	case !there:
+		r.find(lost, "%s: no effect of %s", o.key, o.answers[0].body)
+	case h.FromAccount != o.from || h.ToAccount != o.to || h.Amount != o.amount:
+		r.find(contradicting, "%s: the book has %v, the answer was %s", o.key, h, o.answers[0].body)
+	}
+}
+
+// auditEnd looks whether a hold has ended as an order has ended it.
+func (r *Report) auditEnd(o *remembered, found evidence) {
+	h := found.holds[o.base.told().ID]
+	captured := h.State == book.HoldCaptured && h.Captured != nil && *h.Captured == o.amount
+	if o.action == capture && !captured || o.action == void && h.State != book.HoldVoided {
+		r.find(contradicting, "%s: the book has %v, the answer was %s", o.key, h, o.answers[0].body)
+	}
+}
+
+// changes is what the order makes of balances when it is carried out.
+func (o order) changes() map[string]int64 {
+	switch o.action {
+	case hold, void:
+		return nil
+	default:
+		return map[string]int64{o.from: -o.amount, o.to: o.amount}
+	}
+}
+
+// reference is that of the transfer that the order makes.
+func (r *remembered) reference() string {
+	if r.action == capture {
+		return "hold " + r.base.told().ID.String()
+	}
+	return r.key
 }
 
 // auditBalances adds up what the clients were told, and asks for the balances
 // and for the service's own audit.
 func (s *Storm) auditBalances(ctx context.Context, report *Report, orders []*remembered) error {
-	expected := map[string]int64{}
+	balance, held := map[string]int64{}, map[string]int64{}
 	for _, o := range orders {
-		if len(o.answers) > 0 && o.answers[0].status == http.StatusCreated {
-			expected[o.From] -= o.Amount
-			expected[o.To] += o.Amount
+		if !o.carriedOut() {
+			continue
+		}
+		for account, change := range o.changes() {
+			balance[account] += change
+		}
+		switch o.action {
+		case hold:
+			held[o.from] += o.amount
+		case capture, void:
+			held[o.from] -= o.base.amount
 		}
 	}
-	for _, id := range append([]string{bank}, customers...) {
+	for _, id := range accounts {
 		var account book.Account
 		if err := s.client.get(ctx, "/v1/accounts/"+id, &account); err != nil {
 			return err
 		}
-		if account.Balance != expected[id] {
-			report.find(balances, "%s: has %d, and by the answers %d", id, account.Balance, expected[id])
+		if account.Balance != balance[id] || account.Held != held[id] {
+			report.find(balances, "%s: has %d and holds %d; by the answers %d and %d",
+				id, account.Balance, account.Held, balance[id], held[id])
 		}
 	}
 	var audit book.Audit

@@ -35,14 +35,14 @@ type client struct {
 // carryOut returns when every order of the task has its answer, or was asked
 // for too often.
 func (c *client) carryOut(ctx context.Context, t task) {
-	orders := c.memory.add(t.orders)
+	orders := make([]*remembered, len(t.orders))
 	for _, volley := range t.volleys {
 		var sent []*remembered
 		var shots sync.WaitGroup
 		for _, s := range volley {
-			var list []*remembered
-			for _, i := range s.orders {
-				list = append(list, orders[i])
+			list := c.recall(t, orders, s)
+			if len(list) == 0 {
+				continue
 			}
 			sent = append(sent, list...)
 			shots.Go(func() { c.send(ctx, list, s) })
@@ -50,6 +50,26 @@ func (c *client) carryOut(ctx context.Context, t task) {
 		shots.Wait()
 		c.pursue(ctx, sent)
 	}
+}
+
+// recall returns the orders of a shot, and takes up those that are new. An order
+// about another one that was refused cannot be sent.
+func (c *client) recall(t task, orders []*remembered, s shot) []*remembered {
+	var list []*remembered
+	for _, i := range s.orders {
+		if orders[i] == nil {
+			r := &remembered{order: t.orders[i]}
+			if r.action.dependent() {
+				if r.base = orders[r.of]; r.base == nil || !r.base.carriedOut() {
+					continue
+				}
+			}
+			orders[i] = r
+			c.memory.add(r)
+		}
+		list = append(list, orders[i])
+	}
+	return list
 }
 
 // pursue asks until each order has its answer: one instance after the other,
@@ -70,7 +90,7 @@ func (c *client) pursue(ctx context.Context, orders []*remembered) {
 func (c *client) ask(ctx context.Context, orders []*remembered, instance int) {
 	var list []*remembered
 	for _, r := range orders {
-		if r.InList {
+		if r.action == inList {
 			list = append(list, r)
 		} else {
 			c.send(ctx, []*remembered{r}, shot{instance: instance})
@@ -84,18 +104,19 @@ func (c *client) ask(ctx context.Context, orders []*remembered, instance int) {
 // send sends a request and remembers what comes back, for each of its orders.
 func (c *client) send(ctx context.Context, orders []*remembered, s shot) {
 	c.requests.Add(1)
+	owned := c.memory.areOwned(orders)
 	response, err := c.post(ctx, orders, s)
 	for i, r := range orders {
+		a := answer{kind: connectionLost}
 		switch {
 		case s.torn || errors.Is(err, errHungUp):
-			c.memory.note(r, answer{kind: hungUp})
-		case err == nil && r.InList:
-			c.memory.note(r, response.item(i, r.Key))
+			a.kind = hungUp
+		case err == nil && r.action == inList:
+			a = response.item(i, r.key)
 		case err == nil:
-			c.memory.note(r, response.answer())
-		default:
-			c.memory.note(r, answer{kind: connectionLost})
+			a = response.answer()
 		}
+		c.memory.note(r, a, owned[i])
 	}
 }
 
@@ -117,15 +138,7 @@ func (c *client) post(ctx context.Context, orders []*remembered, s shot) (respon
 		ctx, cancel = context.WithTimeoutCause(ctx, s.hangUp, errHungUp)
 		defer cancel()
 	}
-	inList := orders[0].InList
-	path, body := "/v1/transfers", orders[0].transferBody()
-	if inList {
-		list := make([]order, len(orders))
-		for i, r := range orders {
-			list[i] = r.order
-		}
-		path, body = "/v1/transfers/bulk", listBody(list)
-	}
+	path, body := requestOf(orders)
 	var content io.Reader = bytes.NewReader(body)
 	if s.torn {
 		content = io.MultiReader(bytes.NewReader(body[:len(body)/2]), tear{})
@@ -138,8 +151,8 @@ func (c *client) post(ctx context.Context, orders []*remembered, s shot) (respon
 	}
 	request.ContentLength = int64(len(body))
 	request.Header.Set("Content-Type", "application/json")
-	if !inList {
-		request.Header.Set("Idempotency-Key", orders[0].Key)
+	if orders[0].action != inList { // else each has its key in the list
+		request.Header.Set("Idempotency-Key", orders[0].key)
 	}
 	return c.do(request)
 }
@@ -198,9 +211,9 @@ func (r response) kind() kind {
 		return unavailable
 	case r.replayed:
 		return replayed
-	case r.status == http.StatusCreated:
+	case r.status == http.StatusCreated, r.status == http.StatusOK:
 		return executed
-	case strings.HasSuffix(problem.Type, "#insufficient-funds"), strings.HasSuffix(problem.Type, "#account-not-found"):
+	case strings.Contains(problem.Type, "#") && (r.status == http.StatusNotFound || r.status == http.StatusUnprocessableEntity):
 		return refused
 	}
 	return unexpected
@@ -227,31 +240,6 @@ func pause(ctx context.Context, wait time.Duration) bool {
 	case <-time.After(wait):
 		return true
 	}
-}
-
-// openAccounts opens the bank's account and those of the customers.
-func (c *client) openAccounts(ctx context.Context) error {
-	for _, id := range append([]string{bank}, customers...) {
-		least := new(int64)
-		if id == bank {
-			least = nil
-		}
-		body := encode(map[string]any{"id": id, "currency": currency, "min_balance": least})
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.urls[0]+"/v1/accounts", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		request.Header.Set("Idempotency-Key", "open-"+id)
-		request.Header.Set("Content-Type", "application/json")
-		r, err := c.do(request)
-		if err != nil {
-			return err
-		}
-		if r.status != http.StatusCreated {
-			return fmt.Errorf("open account %s: %d %s", id, r.status, r.body)
-		}
-	}
-	return nil
 }
 
 // get reads what the service says at path.

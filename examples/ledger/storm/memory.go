@@ -1,8 +1,11 @@
 package storm
 
 import (
+	"encoding/json"
 	"slices"
 	"sync"
+
+	"github.com/google/uuid"
 )
 
 // kind is what an answer is, or why there is none.
@@ -12,8 +15,8 @@ const (
 	executed     kind = iota // the first answer
 	replayed                 // the answer that was given before
 	refused                  // a refusal, given for the first time
-	otherPayload             // the key is another request's
-	inFlight                 // the key is at work
+	otherPayload             // the key is another request's, or at work for one
+	inFlight                 // the key is at work for this request
 	unavailable              // 503
 	connectionLost
 	hungUp // by the client itself
@@ -21,8 +24,9 @@ const (
 	kinds // how many there are
 )
 
-// final tells whether the client need not ask again.
-func (k kind) final() bool { return k <= otherPayload }
+// own tells whether the answer is that of the order: the client need not ask
+// again, and the key is the order's.
+func (k kind) own() bool { return k <= refused }
 
 // answer is what came back for an order.
 type answer struct {
@@ -35,6 +39,7 @@ type answer struct {
 type memory struct {
 	mutex  sync.Mutex
 	orders []*remembered
+	owned  map[string]bool // the keys that an order is known to have
 	asked  int64
 	counts [kinds]int64
 }
@@ -42,25 +47,49 @@ type memory struct {
 // remembered is what a client knows about an order.
 type remembered struct {
 	order
-	answers []answer // the final ones, each different one once
-	odd     []answer // those that nobody expects, likewise
-	firsts  int      // how many answers said that they were the first
+	base    *remembered // the order that it is about, if it is dependent
+	answers []answer    // the final ones, each different one once
+	odd     []answer    // those that nobody expects, likewise
+	firsts  int         // how many answers said that they were the first
 }
 
-// add takes up the orders of a task.
-func (m *memory) add(orders []order) []*remembered {
-	added := make([]*remembered, len(orders))
-	for i, o := range orders {
-		added[i] = &remembered{order: o}
-	}
+// carriedOut tells whether the client was told that the order was.
+func (r *remembered) carriedOut() bool {
+	return len(r.answers) > 0 && r.answers[0].status/100 == 2
+}
+
+// told is the answer of an order that was carried out.
+func (r *remembered) told() (told struct {
+	ID         uuid.UUID
+	TransferID uuid.UUID `json:"transfer_id"`
+},
+) {
+	_ = json.Unmarshal([]byte(r.answers[0].body), &told) // what is not there is found out by the audit
+	return told
+}
+
+// add takes up an order that is about to be sent.
+func (m *memory) add(r *remembered) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.orders = append(m.orders, added...)
-	return added
+	m.orders = append(m.orders, r)
 }
 
-// note remembers an answer to an order.
-func (m *memory) note(r *remembered, a answer) {
+// areOwned tells of each order whether an order is known to have its key.
+func (m *memory) areOwned(orders []*remembered) []bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	owned := make([]bool, len(orders))
+	for i, r := range orders {
+		owned[i] = m.owned[r.key]
+	}
+	return owned
+}
+
+// note remembers an answer to an order. That the key is another request's is
+// final if the key was owned when the client asked. Before, it may be at work
+// for that request and still come free, if that one fails.
+func (m *memory) note(r *remembered, a answer, wasOwned bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	m.asked++
@@ -68,7 +97,10 @@ func (m *memory) note(r *remembered, a answer) {
 	switch {
 	case a.kind == unexpected:
 		r.odd = addDifferent(r.odd, a)
-	case a.kind.final():
+	case a.kind.own():
+		m.owned[r.key] = true
+		r.answers = addDifferent(r.answers, a)
+	case a.kind == otherPayload && wasOwned:
 		r.answers = addDifferent(r.answers, a)
 	}
 	if a.kind == executed || a.kind == refused {

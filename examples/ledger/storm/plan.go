@@ -1,7 +1,6 @@
 package storm
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -14,6 +13,7 @@ const (
 	amountMax    = 400     // of a transfer between customers, who often have less
 	fundingMax   = 1000    // of a transfer from the bank
 	unpayable    = 1 << 40 // more than anybody ever has
+	holdSeconds  = 3600    // longer than a storm
 	burstMin     = 2
 	burstMax     = 20
 	listItemsMin = 4
@@ -25,16 +25,30 @@ const (
 
 var customers = []string{"alice", "bob", "carol", "dave", "erin", "frank"}
 
-// order is a transfer that a client wants under a key. Two orders may have one
-// key: that is a client's mistake, and the second must be refused.
+// order is what a client wants under a key. Two orders may have one key: that
+// is a client's mistake, and the second must be refused.
 type order struct {
-	Key      string `json:"-"`
-	From     string `json:"from"`
-	To       string `json:"to"`
-	Amount   int64  `json:"amount"`
-	InList   bool   `json:"-"` // sent by POST /v1/transfers/bulk
-	Hopeless bool   `json:"-"` // nobody can carry it out
+	key      string
+	action   action
+	from, to string
+	amount   int64
+	of       int  // the order of the task whose hold it ends
+	hopeless bool // nobody can carry it out
 }
+
+// action is what an order asks for.
+type action int
+
+const (
+	transfer action = iota
+	inList          // a transfer, by POST /v1/transfers/bulk
+	hold
+	capture
+	void
+)
+
+// dependent tells whether the order is about the answer to another one.
+func (a action) dependent() bool { return a == capture || a == void }
 
 // shot is one HTTP request.
 type shot struct {
@@ -86,6 +100,7 @@ func (p *plan) manner() func() task {
 		p.rivals,
 		p.hopeless,
 		p.lists, p.lists,
+		p.holds, p.holds,
 	}
 	return manners[p.random.IntN(len(manners))]
 }
@@ -126,7 +141,7 @@ func (p *plan) rivals() task {
 // hopeless sends what must be refused a few times at once.
 func (p *plan) hopeless() task {
 	o := p.order()
-	o.hopeless(p.random)
+	p.spoil(&o)
 	return task{orders: []order{o}, volleys: [][]shot{p.volley(p.between(1, 6), 0)}}
 }
 
@@ -136,9 +151,9 @@ func (p *plan) lists() task {
 	orders := make([]order, p.between(listItemsMin, listItemsMax))
 	for i := range orders {
 		orders[i] = p.order()
-		orders[i].InList = true
+		orders[i].action = inList
 		if p.random.IntN(10) == 0 {
-			orders[i].hopeless(p.random)
+			p.spoil(&orders[i])
 		}
 	}
 	var volley []shot
@@ -150,15 +165,44 @@ func (p *plan) lists() task {
 	return task{orders: orders, volleys: [][]shot{volley}}
 }
 
+// holds places a hold and then ends it in every way at once, of which one wins.
+// Some of the bank's holds, who has enough, are left pending.
+func (p *plan) holds() task {
+	first := p.order()
+	first.action = hold
+	placing := p.volley(p.between(1, 4), 0)
+	if first.from == bank && p.random.IntN(2) == 0 {
+		return task{orders: []order{first}, volleys: [][]shot{placing}}
+	}
+	end := func(action action, amount int64) order {
+		o := p.order()
+		return order{key: o.key, action: action, from: first.from, to: first.to, amount: amount}
+	}
+	orders := []order{
+		first, end(capture, first.amount), end(capture, 1+p.random.Int64N(first.amount)), end(void, 0), end(capture, first.amount+1),
+	}
+	orders[4].hopeless = true
+	mistake := orders[1]
+	mistake.action = void
+	orders = append(orders, mistake)
+
+	var ends []shot
+	for i := range orders[1:] {
+		ends = append(ends, p.volley(p.between(1, 3), i+1)...)
+	}
+	p.random.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
+	return task{orders: orders, volleys: [][]shot{placing, ends}}
+}
+
 // order makes up a transfer under a new key. Customers pay one another, as far
 // as they can, and the bank pays in.
 func (p *plan) order() order {
 	p.keys++
-	o := order{Key: fmt.Sprintf("%s%d", p.prefix, p.keys)}
+	o := order{key: fmt.Sprintf("%s%d", p.prefix, p.keys)}
 	pair := p.random.Perm(len(customers))
-	o.From, o.To, o.Amount = customers[pair[0]], customers[pair[1]], 1+p.random.Int64N(amountMax)
+	o.from, o.to, o.amount = customers[pair[0]], customers[pair[1]], 1+p.random.Int64N(amountMax)
 	if p.random.IntN(3) == 0 {
-		o.From, o.Amount = bank, 1+p.random.Int64N(fundingMax)
+		o.from, o.amount = bank, 1+p.random.Int64N(fundingMax)
 	}
 	return o
 }
@@ -167,22 +211,23 @@ func (p *plan) order() order {
 // same one on another route.
 func (p *plan) mistake(o order) order {
 	if p.random.IntN(3) == 0 {
-		o.InList = !o.InList
+		o.action = inList
 	} else {
-		o.Amount++
+		o.amount++
 	}
 	return o
 }
 
-func (o *order) hopeless(random *rand.Rand) {
-	o.Hopeless = true
+// spoil makes a transfer one that nobody can carry out.
+func (p *plan) spoil(o *order) {
+	o.hopeless = true
 	switch {
-	case random.IntN(2) == 0:
-		o.To = nobody
-	case o.From == bank:
-		o.From, o.To, o.Amount = o.To, bank, unpayable
+	case p.random.IntN(2) == 0:
+		o.to = nobody
+	case o.from == bank:
+		o.from, o.to, o.amount = o.to, bank, unpayable
 	default:
-		o.Amount = unpayable
+		o.amount = unpayable
 	}
 }
 
@@ -204,37 +249,4 @@ func (p *plan) between(least, most int) int { return least + p.random.IntN(most-
 
 func (p *plan) delay(most time.Duration) time.Duration {
 	return 1 + time.Duration(p.random.Int64N(int64(most)))
-}
-
-// transferBody is the body of POST /v1/transfers. The key is the reference, by
-// which the audit finds the effect.
-func (o order) transferBody() []byte {
-	return encode(struct {
-		order
-		Currency  string `json:"currency"`
-		Reference string `json:"reference"`
-	}{o, currency, o.Key})
-}
-
-// listBody is the body of POST /v1/transfers/bulk.
-func listBody(orders []order) []byte {
-	type item struct {
-		Key string `json:"key"`
-		order
-		Currency  string `json:"currency"`
-		Reference string `json:"reference"`
-	}
-	items := make([]item, len(orders))
-	for i, o := range orders {
-		items[i] = item{o.Key, o, currency, o.Key}
-	}
-	return encode(map[string][]item{"transfers": items})
-}
-
-func encode(value any) []byte {
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // texts and numbers
-	}
-	return encoded
 }

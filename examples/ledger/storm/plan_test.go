@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 )
@@ -39,7 +40,7 @@ func keysOf(tasks []task) map[string]bool {
 	keys := map[string]bool{}
 	for _, task := range tasks {
 		for _, o := range task.orders {
-			keys[o.Key] = true
+			keys[o.key] = true
 		}
 	}
 	return keys
@@ -68,14 +69,16 @@ func TestThePlanSendsAllItHas(t *testing.T) {
 			if !sent[i] {
 				t.Errorf("%+v is never sent", o)
 			}
-			seen["two orders of a key"] = seen["two orders of a key"] || keys[o.Key]
-			seen["hopeless"] = seen["hopeless"] || o.Hopeless
-			keys[o.Key] = true
+			seen["two orders of a key"] = seen["two orders of a key"] || keys[o.key]
+			seen[fmt.Sprint("action ", o.action)] = true
+			seen["hopeless"] = seen["hopeless"] || o.hopeless
+			keys[o.key] = true
 		}
 		seen["second volley"] = seen["second volley"] || len(task.volleys) > 1
 	}
 	for _, what := range []string{
 		"torn", "hang-up", "list", "both instances", "burst of 20", "two orders of a key", "hopeless", "second volley",
+		"action 0", "action 1", "action 2", "action 3", "action 4",
 	} {
 		if !seen[what] {
 			t.Errorf("300 tasks have no %s", what)

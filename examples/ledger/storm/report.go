@@ -17,7 +17,7 @@ var printer = message.NewPrinter(language.English) // 1,234
 
 // answerNames are the kinds of answers in the order of the report.
 var answerNames = [kinds][2]string{
-	executed:       {"executed", "201, the first answer to the key"},
+	executed:       {"executed", "the first answer to the key"},
 	replayed:       {"replayed", "the first answer again"},
 	refused:        {"rejected", "a refusal, recorded like any answer"},
 	otherPayload:   {"other payload", "422, the key is another request's"},
@@ -46,7 +46,7 @@ func (r Report) Write(w io.Writer) {
 	line("keys", r.Keys, "each pursued until it had its answer")
 	line("requests", r.Tally.Requests, "a list is one")
 	line("asked", r.Asked, "orders in these requests: the answers below")
-	line("effects", r.Effects, "transfers in the book")
+	line("effects", r.Effects, "transfers and holds in the book")
 	printer.Fprintln(w, "\nAnswers")
 	for kind, name := range answerNames {
 		line(name[0], r.Answers[kind], name[1])

@@ -96,7 +96,7 @@ func Start(ctx context.Context, config Config) (_ *Storm, err error) {
 	if config.For <= 0 || config.Clients < 1 || config.Instances < 1 {
 		return nil, errors.New("a storm needs a time, a client and an instance, at least")
 	}
-	s := &Storm{config: config}
+	s := &Storm{config: config, memory: memory{owned: map[string]bool{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Stop())

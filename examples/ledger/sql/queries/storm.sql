@@ -1,7 +1,13 @@
 -- name: Effects :many
--- Every transfer of a tenant whose clients write the key of a request into its
--- reference, so that the effects of each key can be counted.
-select coalesce(reference, '')::text as key, id, from_account, to_account, amount
-from ledger.transfers
-where tenant = @tenant
-order by created_at, id;
+-- Every transfer of a tenant, with what its entries change, for an audit of
+-- clients that write the key of each request into the reference.
+select coalesce(t.reference, '')::text as reference, t.id,
+       coalesce(jsonb_object_agg(e.account_id, e.amount) filter (where e.account_id is not null), '{}')::jsonb as changes
+from ledger.transfers t
+left join ledger.entries e on e.tenant = t.tenant and e.transfer_id = t.id
+where t.tenant = @tenant
+group by t.tenant, t.id;
+
+-- name: HoldEffects :many
+-- Every hold of a tenant.
+select * from ledger.holds where tenant = @tenant;

@@ -1,0 +1,44 @@
+package storm
+
+import (
+	"encoding/json"
+)
+
+// requestOf is the path and the body of a request for an order, or for the
+// orders of a list.
+func requestOf(orders []*remembered) (path string, body []byte) {
+	switch r := orders[0]; r.action {
+	case inList:
+		items := make([]map[string]any, len(orders))
+		for i, r := range orders {
+			items[i] = r.transferBody()
+			items[i]["key"] = r.key
+		}
+		return "/v1/transfers/bulk", encode(map[string]any{"transfers": items})
+	case hold:
+		return "/v1/holds", encode(map[string]any{
+			"from": r.from, "to": r.to, "amount": r.amount, "currency": currency, "expires_in": holdSeconds,
+		})
+	case capture:
+		return r.base.holdPath() + "/capture", encode(map[string]any{"amount": r.amount})
+	case void:
+		return r.base.holdPath() + "/void", encode(map[string]any{})
+	default:
+		return "/v1/transfers", encode(r.transferBody())
+	}
+}
+
+// transferBody has the key for a reference, by which the audit finds the effect.
+func (o order) transferBody() map[string]any {
+	return map[string]any{"from": o.from, "to": o.to, "amount": o.amount, "currency": currency, "reference": o.key}
+}
+
+func (r *remembered) holdPath() string { return "/v1/holds/" + r.told().ID.String() }
+
+func encode(value any) []byte {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return encoded
+}
