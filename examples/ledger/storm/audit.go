@@ -54,7 +54,7 @@ const (
 func newChecks() []Check {
 	return []Check{
 		lost:          {Name: "lost", Meaning: "answered 201 without its effect, or never"},
-		doubled:       {Name: "doubled", Meaning: "keys, or holds, with more than one effect"},
+		doubled:       {Name: "doubled", Meaning: "keys, holds or reversals with two effects"},
 		contradicting: {Name: "contradicting", Meaning: "keys with two answers, or one the book denies"},
 		wrongPayload:  {Name: "wrong payload", Meaning: "accepted under a key of another request"},
 		hopelessDone:  {Name: "hopeless", Meaning: "done though it must be refused"},
@@ -167,7 +167,7 @@ func (r *Report) auditAnswers(o *remembered) {
 func (r *Report) auditEffects(orders []*remembered, found evidence) {
 	wanted := map[string]bool{}        // references
 	told := map[uuid.UUID]bool{}       // holds
-	acts := map[*remembered][]string{} // that ended a hold
+	acts := map[*remembered][]string{} // keys that ended or reversed it
 	for _, o := range orders {
 		if !o.carriedOut() {
 			continue
@@ -176,9 +176,11 @@ func (r *Report) auditEffects(orders []*remembered, found evidence) {
 		case o.action == hold:
 			told[o.told().ID] = true
 			r.auditHold(o, found)
-		case o.action.dependent():
-			acts[o.base] = append(acts[o.base], o.key)
+		case o.action == capture, o.action == void:
 			r.auditEnd(o, found)
+		}
+		if o.base != nil {
+			acts[o.base] = append(acts[o.base], o.key)
 		}
 		if changes := o.changes(); len(changes) > 0 {
 			wanted[o.reference()] = true
@@ -187,7 +189,7 @@ func (r *Report) auditEffects(orders []*remembered, found evidence) {
 	}
 	for base, keys := range acts {
 		if len(keys) > 1 {
-			r.find(doubled, "%s: its hold was ended by %v", base.key, keys)
+			r.find(doubled, "%s: ended or reversed by %v", base.key, keys)
 		}
 	}
 	for _, reference := range slices.Sorted(maps.Keys(found.effects)) {
@@ -244,12 +246,20 @@ func (r *Report) auditEnd(o *remembered, found evidence) {
 }
 
 // changes is what the order makes of balances when it is carried out.
-func (o order) changes() map[string]int64 {
-	switch o.action {
+func (r *remembered) changes() map[string]int64 {
+	switch r.action {
 	case hold, void:
 		return nil
+	case linked:
+		return r.legs
+	case reverse:
+		back := map[string]int64{}
+		for account, change := range r.base.changes() {
+			back[account] = -change
+		}
+		return back
 	default:
-		return map[string]int64{o.from: -o.amount, o.to: o.amount}
+		return map[string]int64{r.from: -r.amount, r.to: r.amount}
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	fundingMax   = 1000    // of a transfer from the bank
 	unpayable    = 1 << 40 // more than anybody ever has
 	holdSeconds  = 3600    // longer than a storm
+	payeesMax    = 3
 	burstMin     = 2
 	burstMax     = 20
 	listItemsMin = 4
@@ -32,8 +33,9 @@ type order struct {
 	action   action
 	from, to string
 	amount   int64
-	of       int  // the order of the task whose hold it ends
-	hopeless bool // nobody can carry it out
+	legs     map[string]int64 // of a linked transfer
+	of       int              // the order of the task that it ends or reverses
+	hopeless bool             // nobody can carry it out
 }
 
 // action is what an order asks for.
@@ -42,13 +44,15 @@ type action int
 const (
 	transfer action = iota
 	inList          // a transfer, by POST /v1/transfers/bulk
+	linked
 	hold
 	capture
 	void
+	reverse
 )
 
 // dependent tells whether the order is about the answer to another one.
-func (a action) dependent() bool { return a == capture || a == void }
+func (a action) dependent() bool { return a == capture || a == void || a == reverse }
 
 // shot is one HTTP request.
 type shot struct {
@@ -100,7 +104,9 @@ func (p *plan) manner() func() task {
 		p.rivals,
 		p.hopeless,
 		p.lists, p.lists,
+		p.linkedBurst,
 		p.holds, p.holds,
+		p.reversals, p.reversals,
 	}
 	return manners[p.random.IntN(len(manners))]
 }
@@ -190,8 +196,44 @@ func (p *plan) holds() task {
 	for i := range orders[1:] {
 		ends = append(ends, p.volley(p.between(1, 3), i+1)...)
 	}
-	p.random.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
+	p.shuffle(ends)
 	return task{orders: orders, volleys: [][]shot{placing, ends}}
+}
+
+// linkedBurst sends a linked transfer many times at once.
+func (p *plan) linkedBurst() task {
+	return task{orders: []order{p.linked()}, volleys: [][]shot{p.volley(p.between(burstMin, burstMax), 0)}}
+}
+
+// reversals reverses a transfer under two keys at once, of which one wins, and
+// then that reversal, which must be refused.
+func (p *plan) reversals() task {
+	first := p.order()
+	if p.random.IntN(3) == 0 {
+		first = p.linked()
+	}
+	reversal := func(of int) order { return order{key: p.order().key, action: reverse, of: of} }
+	again := reversal(1)
+	again.hopeless = true
+	rivals := append(p.volley(p.between(1, 4), 1), p.volley(p.between(1, 4), 2)...)
+	p.shuffle(rivals)
+	return task{
+		orders:  []order{first, reversal(0), reversal(0), again},
+		volleys: [][]shot{p.volley(p.between(1, 4), 0), rivals, p.volley(p.between(1, 2), 3)},
+	}
+}
+
+// linked makes up a transfer from one account to some others.
+func (p *plan) linked() order {
+	o := p.order()
+	o.action, o.legs = linked, map[string]int64{}
+	for _, i := range p.random.Perm(len(customers))[:payeesMax] {
+		if payee := customers[i]; payee != o.from {
+			o.legs[payee] += o.amount
+			o.legs[o.from] -= o.amount
+		}
+	}
+	return o
 }
 
 // order makes up a transfer under a new key. Customers pay one another, as far
@@ -238,6 +280,10 @@ func (p *plan) volley(size, order int) []shot {
 		volley[i] = p.shot(order)
 	}
 	return volley
+}
+
+func (p *plan) shuffle(volley []shot) {
+	p.random.Shuffle(len(volley), func(i, j int) { volley[i], volley[j] = volley[j], volley[i] })
 }
 
 func (p *plan) shot(orders ...int) shot {

@@ -78,7 +78,7 @@ func TestThePlanSendsAllItHas(t *testing.T) {
 	}
 	for _, what := range []string{
 		"torn", "hang-up", "list", "both instances", "burst of 20", "two orders of a key", "hopeless", "second volley",
-		"action 0", "action 1", "action 2", "action 3", "action 4",
+		"action 0", "action 1", "action 2", "action 3", "action 4", "action 5", "action 6",
 	} {
 		if !seen[what] {
 			t.Errorf("300 tasks have no %s", what)
