@@ -147,3 +147,33 @@ func TestCrossedTransfersNeitherDeadlockNorLoseCount(t *testing.T) {
 		t.Errorf("%d transfers had to run again", n)
 	}
 }
+
+// Goal: a client that is told that its key is another request's learns no more
+// than that this is so now, while that request runs. Method: end it, which frees
+// the key, and ask again.
+func TestAKeyComesFreeWhenItsRequestFails(t *testing.T) {
+	t.Parallel()
+	service, pool := newService(t)
+	service.open("bank", "EUR", "null")
+	service.open("alice", "EUR", "0")
+	service.open("bob", "EUR", "0")
+	key := newKey()
+
+	release := holdTransfers["between claim and writes"](t, pool)
+	running := service.background("/v1/transfers", key, transferBody("bank", "alice", 700))
+	awaitHeldTransfer(t, pool)
+	wantProblem(t, service.post("/v1/transfers", key, transferBody("bank", "bob", 9900)),
+		http.StatusUnprocessableEntity, "idempotency-key-reused")
+	if !one[bool](t, pool, "select pg_terminate_backend(pid) from ("+heldBackends+") as held") {
+		t.Fatal("the backend was not terminated")
+	}
+	wantProblem(t, <-running, http.StatusServiceUnavailable, "database-unavailable")
+	release()
+
+	want(t, service.post("/v1/transfers", key, transferBody("bank", "bob", 9900)), http.StatusCreated)
+	wantProblem(t, service.post("/v1/transfers", key, transferBody("bank", "alice", 700)),
+		http.StatusUnprocessableEntity, "idempotency-key-reused")
+	if alice, bob := service.balance("alice"), service.balance("bob"); alice != 0 || bob != 9900 {
+		t.Errorf("balances %d and %d, want 0 and 9900", alice, bob)
+	}
+}

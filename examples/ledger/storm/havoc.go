@@ -19,11 +19,13 @@ func (s *Storm) wreak(ctx context.Context) {
 		instance := s.instances[random.IntN(len(s.instances))]
 		switch random.IntN(5) {
 		case 0, 1:
-			instance.Kill()
-			s.kills.Add(1)
+			if instance.Kill() {
+				s.kills.Add(1)
+			}
 		case 2:
-			instance.Restart()
-			s.restarts.Add(1)
+			if instance.Restart() {
+				s.restarts.Add(1)
+			}
 		default:
 			s.terminate(ctx, 1+random.IntN(backendsMax))
 		}

@@ -171,21 +171,24 @@ func (s *Supervisor) Ready(ctx context.Context) error {
 }
 
 // Kill ends the child by SIGKILL and returns when it is dead. The next one is
-// started. It does nothing while none runs.
-func (s *Supervisor) Kill() {
-	if child := s.order(); child != nil {
-		_ = child.command.Process.Kill() // it may have ended
-		<-child.ended
+// started. It returns false while none runs.
+func (s *Supervisor) Kill() bool {
+	child := s.order()
+	if child == nil {
+		return false
 	}
+	_ = child.command.Process.Kill() // it may have ended
+	<-child.ended
+	return true
 }
 
 // Restart ends the child by SIGTERM, which lets it finish what it does, and
 // returns when it has ended. It is killed if it takes longer than StopWait. The
-// next one is started. Restart does nothing while none runs.
-func (s *Supervisor) Restart() {
+// next one is started. Restart returns false while none runs.
+func (s *Supervisor) Restart() bool {
 	child := s.order()
 	if child == nil {
-		return
+		return false
 	}
 	_ = child.command.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -194,6 +197,7 @@ func (s *Supervisor) Restart() {
 		_ = child.command.Process.Kill()
 		<-child.ended
 	}
+	return true
 }
 
 // Stop ends the child as Restart does, and no other is started. It returns why

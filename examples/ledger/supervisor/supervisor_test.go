@@ -125,8 +125,8 @@ func TestAChildThatDiesIsReplaced(t *testing.T) {
 		name string
 		end  func()
 	}{
-		{"killed by the supervisor", s.Kill},
-		{"restarted by the supervisor", s.Restart},
+		{"killed by the supervisor", func() { s.Kill() }},
+		{"restarted by the supervisor", func() { s.Restart() }},
 		{"by itself", func() {
 			if body, err := get(s, "/die"); err == nil {
 				t.Errorf("a dead child answered %q", body)
@@ -177,8 +177,9 @@ func TestStop(t *testing.T) {
 	if err := s.Ready(t.Context()); err == nil {
 		t.Error("ready after Stop")
 	}
-	s.Kill()
-	s.Restart()
+	if s.Kill() || s.Restart() {
+		t.Error("a child was ended after Stop")
+	}
 }
 
 // A child that does not mind SIGTERM is killed.
