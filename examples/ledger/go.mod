@@ -10,8 +10,11 @@ require (
 	github.com/pb33f/libopenapi v0.42.4
 	github.com/pb33f/libopenapi-validator v0.16.2
 	github.com/pressly/goose/v3 v3.30.1
+	// The bar of the command storm on a terminal: released this year.
 	github.com/schollz/progressbar/v3 v3.19.1
+	// Whether an output is a terminal; the bar needs it anyway.
 	golang.org/x/term v0.48.0
+	// Numbers as 1,234 in the report of the command storm; pgx needs it anyway.
 	golang.org/x/text v0.44.0
 	pgregory.net/rapid v1.3.0
 )

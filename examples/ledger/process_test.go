@@ -227,11 +227,7 @@ func TestThePrintedLinesWork(t *testing.T) {
 	}
 	t.Run("on its own Postgres", func(t *testing.T) {
 		t.Parallel()
-		// Postgres refuses root, so another user must reach the directory.
-		dir, err := os.MkdirTemp("/tmp", "ledger-test-")
-		must(t, err)
-		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-		must(t, os.Chmod(dir, 0o1777))
+		dir := newSharedDir(t)
 		p := startProcess(t, "LEDGER_ADDR=:0", "TMPDIR="+dir)
 		paste(t, p, 0)
 		p.signal(os.Interrupt)
@@ -253,6 +249,17 @@ func TestThePrintedLinesWork(t *testing.T) {
 		p := startProcess(t, "LEDGER_ADDR=127.0.0.1:0", "DATABASE_URL="+url, "LEDGER_API_KEYS=s3cret:globex")
 		paste(t, p, 2, "LEDGER_API_KEY=s3cret")
 	})
+}
+
+// newSharedDir makes a temporary directory that every user can reach: Postgres
+// refuses root.
+func newSharedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "ledger-test-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o1777))
+	return dir
 }
 
 // paste runs the printed lines as they are: some that open accounts, then a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,6 +71,67 @@ func TestAStormAndItsAudit(t *testing.T) {
 	}
 	if report.OK() || !strings.Contains(report.String(), keys[0]+": 2 effects") {
 		t.Errorf("the report does not tell:\n%s", report.String())
+	}
+}
+
+// Goal: an audit with findings fails the command. Method: a short storm on a
+// book that has a transfer already, which no client asked for.
+func TestAFindingFailsTheCommand(t *testing.T) {
+	t.Parallel()
+	url, pool := newDatabase(t)
+	for _, id := range []string{"x", "y"} {
+		_, err := book.New("storm", pool).OpenAccount(t.Context(), book.NewAccount{ID: &id, Currency: "EUR"})
+		must(t, err)
+	}
+	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := book.New("storm", tx).Transfer(t.Context(), book.NewTransfer{From: "x", To: "y", Amount: 1, Currency: "EUR"})
+		return err
+	}))
+	var output strings.Builder
+	err := stormAndAudit(t.Context(), storm.Config{
+		For: time.Millisecond, Clients: 1, Instances: 1, Program: program, DatabaseURL: url,
+	}, &output)
+	if err == nil || !strings.Contains(output.String(), "✗ unasked                    1") {
+		t.Errorf("error %v, report\n%s", err, output.String())
+	}
+}
+
+// The command does without anything that is there before, and leaves nothing.
+func TestTheStormCommand(t *testing.T) {
+	t.Parallel()
+	dir := newSharedDir(t)
+	command := exec.Command(program, "storm", "-for", "1s", "-seed", "7", "-clients", "2", "-instances", "1")
+	command.Env = append(cleanEnvironment(), "TMPDIR="+dir)
+	output, err := command.CombinedOutput()
+	text := string(output)
+	if err != nil || !strings.Contains(text, "-seed 7") || !strings.Contains(text, "Every key has one answer") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("its Postgres left %v %v", left, err)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		arguments []string
+		code      int
+		output    string
+	}{
+		{[]string{"-h"}, 0, "usage: ledger serve"},
+		{[]string{"serve", "-h"}, 0, "usage: ledger serve"},
+		{[]string{"storm", "-h"}, 0, "-seed"},
+		{[]string{"storm", "-for", "0s"}, 1, "needs a time"},
+		{[]string{"storm", "-nonsense"}, 2, "not defined: -nonsense"},
+		{[]string{"storm", "nonsense"}, 1, `takes no argument "nonsense"`},
+		{[]string{"nonsense"}, 1, "no such command: nonsense"},
+	} {
+		command := exec.Command(program, test.arguments...)
+		output, _ := command.CombinedOutput() // the code tells
+		if code := command.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(output), test.output) {
+			t.Errorf("%q: code %d, want %d with %q:\n%s", test.arguments, code, test.code, test.output, output)
+		}
 	}
 }
 
