@@ -15,7 +15,7 @@ var (
 	// ErrKeyReused says that the key belongs to a request that asks for
 	// something else: another operation or another fingerprint. It is final for
 	// as long as the record lives. While that request is in flight there is none
-	// yet: if it fails, the key is free.
+	// yet, and when its transaction is undone another request can get the key.
 	ErrKeyReused = errors.New("idem: the key was used for a different request")
 
 	// ErrNotFound says that Lookup knows no live record of the key. A mutation
