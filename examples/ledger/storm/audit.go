@@ -2,41 +2,14 @@ package storm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/idempg/idempg/examples/ledger/book"
-	"github.com/idempg/idempg/examples/ledger/postgres"
 )
-
-// Report is what the storm did and what the audit found.
-type Report struct {
-	Config  Config
-	Time    time.Duration // for which clients began tasks
-	Tally   Tally
-	Keys    int
-	Effects int          // transfers and holds in the book
-	Asked   int64        // orders in the requests: one in each, or those of its list
-	Answers [kinds]int64 // their sum is Asked
-	Checks  []Check
-}
-
-// Check is one thing that must not be.
-type Check struct {
-	Name     string
-	Meaning  string
-	Findings []string // the keys, or accounts, and what is wrong with them
-}
-
-// OK tells whether nothing was found.
-func (r Report) OK() bool {
-	return !slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Findings) > 0 })
-}
 
 // The checks, in the order of the report.
 const (
@@ -65,18 +38,6 @@ func newChecks() []Check {
 	}
 }
 
-// evidence is what the database has.
-type evidence struct {
-	effects map[string][]effect // by the reference of the transfer
-	holds   map[uuid.UUID]postgres.Hold
-}
-
-// effect is a transfer that was posted.
-type effect struct {
-	id      uuid.UUID
-	changes map[string]int64 // by account
-}
-
 // Audit compares the clients' memory with the database.
 func (s *Storm) Audit(ctx context.Context) (Report, error) {
 	found, err := s.gather(ctx)
@@ -92,26 +53,6 @@ func (s *Storm) Audit(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	return report, nil
-}
-
-func (s *Storm) gather(ctx context.Context) (found evidence, err error) {
-	found = evidence{effects: map[string][]effect{}, holds: map[uuid.UUID]postgres.Hold{}}
-	transfers, err := postgres.New(s.pool).Effects(ctx, tenant)
-	if err != nil {
-		return found, err
-	}
-	for _, row := range transfers {
-		e := effect{id: row.ID}
-		if err := json.Unmarshal(row.Changes, &e.changes); err != nil {
-			return found, err
-		}
-		found.effects[row.Reference] = append(found.effects[row.Reference], e)
-	}
-	holds, err := postgres.New(s.pool).HoldEffects(ctx, tenant)
-	for _, row := range holds {
-		found.holds[row.ID] = row
-	}
-	return found, err
 }
 
 func (r *Report) find(check int, format string, arguments ...any) {
@@ -232,7 +173,8 @@ func (r *Report) auditHold(o *remembered, found evidence) {
 	case !there:
 		r.find(lost, "%s: no effect of %s", o.key, o.answers[0].body)
 	case h.FromAccount != o.from || h.ToAccount != o.to || h.Amount != o.amount:
-		r.find(contradicting, "%s: the book has %v, the answer was %s", o.key, h, o.answers[0].body)
+		r.find(contradicting, "%s: the book has %d from %s to %s, the answer was %s",
+			o.key, h.Amount, h.FromAccount, h.ToAccount, o.answers[0].body)
 	}
 }
 
@@ -241,7 +183,7 @@ func (r *Report) auditEnd(o *remembered, found evidence) {
 	h := found.holds[o.base.told().ID]
 	captured := h.State == book.HoldCaptured && h.Captured != nil && *h.Captured == o.amount
 	if o.action == capture && !captured || o.action == void && h.State != book.HoldVoided {
-		r.find(contradicting, "%s: the book has %v, the answer was %s", o.key, h, o.answers[0].body)
+		r.find(contradicting, "%s: in the book the hold is %s, the answer was %s", o.key, h.State, o.answers[0].body)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	apiKey         = "storm-key"
 	requestTimeout = 30 * time.Second
-	attemptsMax    = 300 // to get an answer to an order; about a minute
+	pursuitMax     = time.Minute // to get an answer to an order
 	patienceMin    = 5 * time.Millisecond
 	patienceMax    = 250 * time.Millisecond
 )
@@ -32,8 +32,8 @@ type client struct {
 	requests *atomic.Int64
 }
 
-// carryOut returns when every order of the task has its answer, or was asked
-// for too often.
+// carryOut returns when every order of the task has its answer, or was pursued
+// for too long.
 func (c *client) carryOut(ctx context.Context, t task) {
 	orders := make([]*remembered, len(t.orders))
 	for _, volley := range t.volleys {
@@ -75,8 +75,10 @@ func (c *client) recall(t task, orders []*remembered, s shot) []*remembered {
 // pursue asks until each order has its answer: one instance after the other,
 // with growing pauses.
 func (c *client) pursue(ctx context.Context, orders []*remembered) {
+	ctx, cancel := context.WithTimeout(ctx, pursuitMax)
+	defer cancel()
 	patience := patienceMin
-	for attempt := range attemptsMax {
+	for attempt := 0; ; attempt++ {
 		open := unique(c.memory.unanswered(orders))
 		if len(open) == 0 || !pause(ctx, patience) {
 			return

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	barWidth    = 12
+	barWidth    = 10
 	barInterval = 200 * time.Millisecond
 	logInterval = 5 * time.Second
 )
@@ -30,7 +30,6 @@ func (s *Storm) show(storm context.Context, answered <-chan struct{}) {
 		bar = progressbar.NewOptions64(int64(s.config.For), progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(barWidth),
 			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "█", SaucerPadding: "░"}), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionUseANSICodes(true))
-		defer bar.Exit()
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,30 @@ import (
 const findingsMax = 10 // of a check that are printed
 
 var printer = message.NewPrinter(language.English) // 1,234
+
+// Report is what the storm did and what the audit found.
+type Report struct {
+	Config  Config
+	Time    time.Duration // for which clients began tasks
+	Tally   Tally
+	Keys    int
+	Effects int          // transfers and holds in the book
+	Asked   int64        // orders in the requests: one in each, or those of its list
+	Answers [kinds]int64 // their sum is Asked
+	Checks  []Check
+}
+
+// Check is one thing that must not be.
+type Check struct {
+	Name     string
+	Meaning  string
+	Findings []string // the keys, or accounts, and what is wrong with them
+}
+
+// OK tells whether nothing was found.
+func (r Report) OK() bool {
+	return !slices.ContainsFunc(r.Checks, func(c Check) bool { return len(c.Findings) > 0 })
+}
 
 // answerNames are the kinds of answers in the order of the report.
 var answerNames = [kinds][2]string{
@@ -35,8 +60,8 @@ func (r Report) String() string {
 	return text.String()
 }
 
-// Write writes the report, in 80 columns if the keys with findings are few. On
-// a terminal it has colours, unless NO_COLOR is set.
+// Write writes the report, in 80 columns but for findings, which tell all. On a
+// terminal it has colours, unless NO_COLOR is set.
 func (r Report) Write(w io.Writer) {
 	line := func(name string, number any, text string) {
 		printer.Fprintf(w, "  %-17s %10d  %s\n", name, number, text)

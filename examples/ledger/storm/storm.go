@@ -175,7 +175,7 @@ func (s *Storm) Tally() Tally {
 }
 
 // Blow lets the clients and the havoc loose until the time is over or ctx ends,
-// and returns when every key has its answer or was asked for too often.
+// and returns when every key has its answer or was pursued for too long.
 func (s *Storm) Blow(ctx context.Context) error {
 	start := time.Now()
 	storm, cancel := context.WithTimeout(ctx, s.config.For)
