@@ -113,11 +113,11 @@ func (r *Report) auditEffects(orders []*remembered, found evidence) {
 		if !o.carriedOut() {
 			continue
 		}
-		switch {
-		case o.action == hold:
+		switch o.action {
+		case hold:
 			told[o.told().ID] = true
 			r.auditHold(o, found)
-		case o.action == capture, o.action == void:
+		case capture, void:
 			r.auditEnd(o, found)
 		}
 		if o.base != nil {
