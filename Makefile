@@ -10,6 +10,7 @@ GO_TEST    := go test -race -shuffle=on -timeout 30m $(TEST_FLAGS)
 FUZZ_TIME    ?= 100000x
 MUTANT_FLAGS ?=
 GROWTH_FLAGS ?= -out docs
+STORM_FLAGS  ?=
 # What the container run uses: the oldest and the newest Postgres we have images for.
 POSTGRES_VERSIONS ?= 15 18
 CONTAINER_TESTS   := ./integration ./internal/localpg
@@ -71,6 +72,10 @@ growth: ## Measure what a table of 10 million records costs, and write docs/grow
 .PHONY: example
 example: ## Run the example service on a throwaway database.
 	go run ./examples/ledger
+
+.PHONY: storm
+storm: ## Attack the example service for 30 s, kill it again and again, and audit it.
+	go run ./examples/ledger storm $(STORM_FLAGS)
 
 .PHONY: fmt
 fmt: ## Format the code with gofumpt.

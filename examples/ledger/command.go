@@ -80,8 +80,8 @@ func runStorm(ctx context.Context, flags *flag.FlagSet, arguments []string) erro
 	config := storm.Config{Progress: os.Stderr}
 	flags.DurationVar(&config.For, "for", 30*time.Second, "for how long a `time` the clients begin new tasks")
 	flags.Uint64Var(&config.Seed, "seed", rand.Uint64N(1_000_000), "decides what the clients do; by default another one each time")
-	flags.IntVar(&config.Clients, "clients", 8, "how many clients there are")
-	flags.IntVar(&config.Instances, "instances", 2, "how many instances of the service there are")
+	flags.IntVar(&config.Clients, "clients", 8, "how many clients there are, 1 to 64")
+	flags.IntVar(&config.Instances, "instances", 2, "how many instances of the service there are, 1 to 4")
 	flags.StringVar(&config.LogFile, "log", "", "the `file` for what the instances log; none by default")
 	if err := parse(flags, arguments); err != nil {
 		return err

@@ -19,7 +19,7 @@ var (
 	created = answer{executed, http.StatusCreated, fmt.Sprintf(`{"id":%q}`, id1)}
 	again   = answer{replayed, created.status, created.body}
 	other   = answer{executed, http.StatusCreated, fmt.Sprintf(`{"id":%q}`, id2)}
-	poor    = answer{refused, http.StatusUnprocessableEntity, `{"type":"#insufficient-funds"}`}
+	poor    = answer{rejected, http.StatusUnprocessableEntity, `{"type":"#insufficient-funds"}`}
 	used    = answer{otherPayload, http.StatusUnprocessableEntity, `{"type":"#idempotency-key-reused"}`}
 	busy    = answer{inFlight, http.StatusConflict, `{"type":"#request-in-flight"}`}
 	broken  = answer{unexpected, http.StatusInternalServerError, `{}`}

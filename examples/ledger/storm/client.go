@@ -216,7 +216,7 @@ func (r response) kind() kind {
 	case r.status == http.StatusCreated, r.status == http.StatusOK:
 		return executed
 	case strings.Contains(problem.Type, "#") && (r.status == http.StatusNotFound || r.status == http.StatusUnprocessableEntity):
-		return refused
+		return rejected
 	}
 	return unexpected
 }

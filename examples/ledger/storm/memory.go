@@ -14,7 +14,7 @@ type kind int
 const (
 	executed     kind = iota // the first answer
 	replayed                 // the answer that was given before
-	refused                  // a refusal, given for the first time
+	rejected                 // a refusal, given for the first time
 	otherPayload             // the key is another request's, or at work for one
 	inFlight                 // the key is at work for this request
 	unavailable              // 503
@@ -26,7 +26,7 @@ const (
 
 // own tells whether the answer is that of the order: the client need not ask
 // again, and the key is the order's.
-func (k kind) own() bool { return k <= refused }
+func (k kind) own() bool { return k <= rejected }
 
 // answer is what came back for an order.
 type answer struct {
@@ -103,7 +103,7 @@ func (m *memory) note(r *remembered, a answer, wasOwned bool) {
 	case a.kind == otherPayload && wasOwned:
 		r.answers = addDifferent(r.answers, a)
 	}
-	if a.kind == executed || a.kind == refused {
+	if a.kind == executed || a.kind == rejected {
 		r.firsts++
 	}
 }

@@ -44,7 +44,7 @@ func (r Report) OK() bool {
 var answerNames = [kinds][2]string{
 	executed:       {"executed", "the first answer to the key"},
 	replayed:       {"replayed", "the first answer again"},
-	refused:        {"rejected", "a refusal, recorded like any answer"},
+	rejected:       {"rejected", "a refusal, recorded like any answer"},
 	otherPayload:   {"other payload", "422, the key is another request's"},
 	inFlight:       {"in flight", "409, asked again"},
 	unavailable:    {"unavailable", "503, asked again"},

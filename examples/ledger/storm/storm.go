@@ -33,6 +33,8 @@ const (
 	tenant          = "storm"
 	applicationName = "ledger-storm" // by which its backends are known
 	readyTimeout    = time.Minute
+	clientsMax      = 64
+	instancesMax    = 4    // have fewer connections together than Postgres permits
 	askAgainMax     = 1000 // keys that are asked for once more in the end
 )
 
@@ -44,11 +46,12 @@ type Config struct {
 	// Seed decides what the clients do.
 	Seed uint64
 
-	// Clients is how many there are. One sends up to 20 requests at once.
-	// Required.
+	// Clients is how many there are, 1 to 64. One sends up to 20 requests at
+	// once. Required.
 	Clients int
 
-	// Instances is how many instances of the service there are. Required.
+	// Instances is how many instances of the service there are, 1 to 4.
+	// Required.
 	Instances int
 
 	// DatabaseURL names an empty database to use. Defaults to a throwaway
@@ -90,11 +93,23 @@ type Tally struct {
 	Backends int64 // that were terminated
 }
 
+func (c Config) validate() error {
+	switch {
+	case c.For <= 0:
+		return errors.New("storm: Config.For must be above 0")
+	case c.Clients < 1 || c.Clients > clientsMax:
+		return fmt.Errorf("storm: Config.Clients must be 1 to %d", clientsMax)
+	case c.Instances < 1 || c.Instances > instancesMax:
+		return fmt.Errorf("storm: Config.Instances must be 1 to %d", instancesMax)
+	}
+	return nil
+}
+
 // Start starts the database and the instances, and opens the accounts. The
 // caller calls Stop in the end.
 func Start(ctx context.Context, config Config) (_ *Storm, err error) {
-	if config.For <= 0 || config.Clients < 1 || config.Instances < 1 {
-		return nil, errors.New("a storm needs a time, a client and an instance, at least")
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
 	s := &Storm{config: config, memory: memory{owned: map[string]bool{}}}
 	defer func() {

@@ -32,13 +32,16 @@ func Inherit(ctx context.Context, lookup func(string) (string, bool)) (context.C
 		return ctx, nil, err
 	}
 	defer socket.Close() // the listener has a duplicate
+	pipe, err := inheritedFile(lookup, parentVariable)
+	if err != nil {
+		return ctx, nil, err
+	}
 	listener, err := net.FileListener(socket)
 	if err != nil {
 		return ctx, nil, fmt.Errorf("%s: %w", listenVariable, err)
 	}
-	pipe, err := inheritedFile(lookup, parentVariable)
-	if pipe == nil || err != nil {
-		return ctx, listener, err
+	if pipe == nil {
+		return ctx, listener, nil
 	}
 	signal.Ignore(os.Interrupt)
 	ctx, cancel := context.WithCancel(ctx)
