@@ -111,7 +111,6 @@ func TestListsArePaged(t *testing.T) {
 		want(t, service.post("/v1/transfers", newKey(), transferBody("bank", fmt.Sprint("a", i), 10)), http.StatusCreated)
 		service.hold("bank", fmt.Sprint("a", i), 1)
 	}
-	type item struct{ ID string }
 	for name, items := range map[string]int{"accounts": 7, "transfers": 6, "holds": 6} {
 		whole := decode[map[string]any](t, service.get("/v1/"+name))
 		if list := whole[name].([]any); len(list) != items || whole["next_cursor"] != nil {
