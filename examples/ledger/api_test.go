@@ -395,7 +395,7 @@ func TestTheKeyIsRequired(t *testing.T) {
 func TestOtherRoutes(t *testing.T) {
 	t.Parallel()
 	service, _ := newService(t)
-	for path, status := range map[string]int{"/": 404, "/v1/": 404, "/v1/transfers/x/reverse": 405, "/v1/accounts/": 404, "/V1/audit": 404} {
+	for path, status := range map[string]int{"/page/": 404, "/v1/": 404, "/v1/transfers/x/reverse": 405, "/v1/accounts/": 404, "/V1/audit": 404} {
 		wantProblem(t, service.get(path), status, "about:blank")
 	}
 }

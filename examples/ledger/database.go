@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -14,61 +13,29 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
-	"github.com/idempg/idempg/internal/localpg"
 	"github.com/idempg/idempg/migrations"
 )
 
 const (
-	connectTimeout  = 10 * time.Second
-	connectionsMax  = 16 // unless DATABASE_URL has pool_max_conns
-	versionTable    = "ledger_goose_version"
-	ownDatabaseName = "its own throwaway Postgres"
+	connectTimeout = 10 * time.Second
+	connectionsMax = 16 // unless DATABASE_URL has pool_max_conns
+	versionTable   = "ledger_goose_version"
 )
 
 //go:embed sql/migrations/*.sql
 var embedded embed.FS
 
-// database is the pool, and the server behind it if it is the service's own.
-type database struct {
-	pool   *pgxpool.Pool
-	server *localpg.Server
-}
-
-// openDatabase connects to the database at url, or to one of its own, and
-// migrates it.
-func openDatabase(ctx context.Context, url string) (_ *database, err error) {
-	d := &database{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}()
-	name := "DATABASE_URL"
-	if url == "" {
-		name = ownDatabaseName
-		if d.server, err = localpg.Start(ctx, localpg.Options{}); err != nil {
-			return nil, fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", err)
-		}
-		url = d.server.URL
+// openDatabase connects to the database at url and migrates it.
+func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, url)
+	if err != nil {
+		return nil, err
 	}
-	if d.pool, err = connect(ctx, url); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := migrate(ctx, pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
-	if err := migrate(ctx, d.pool); err != nil {
-		return nil, fmt.Errorf("%s: migrate: %w", name, err)
-	}
-	return d, nil
-}
-
-// close returns when no connection is in use, and removes a server of its own.
-func (d *database) close() error {
-	if d.pool != nil {
-		d.pool.Close()
-	}
-	if d.server != nil {
-		return d.server.Stop()
-	}
-	return nil
+	return pool, nil
 }
 
 func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/supervisor"
+	"github.com/idempg/idempg/internal/localpg"
 )
 
 const (
@@ -24,6 +27,33 @@ var demoAccounts = []struct {
 	id        string
 	unbounded bool
 }{{"bank", true}, {"alice", false}}
+
+// runDemo runs the service on a throwaway Postgres. It is a child process, which
+// visitors of the page may crash: it is started again, and its socket stays.
+func runDemo(ctx context.Context, config Config, stdout io.Writer) (err error) {
+	server, err := localpg.Start(ctx, localpg.Options{})
+	if err != nil {
+		return fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", err)
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	service, err := supervisor.Start(supervisor.Config{
+		Addr: config.Addr, Env: []string{"DATABASE_URL=" + server.URL, demoVariable + "=true"},
+		Stdout: stdout, Stderr: os.Stderr,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, service.Stop()) }()
+	if err := service.Ready(ctx); err != nil {
+		return err
+	}
+	announce(stdout, service.Addr(), config)
+	select {
+	case <-ctx.Done():
+	case <-service.Done(): // Stop says why it gave up
+	}
+	return nil
+}
 
 // openDemoAccounts opens the demo accounts on a database of its own.
 func openDemoAccounts(ctx context.Context, pool *pgxpool.Pool, tenant string) error {
@@ -67,7 +97,7 @@ func printDemo(w io.Writer, url string, config Config) {
 				fmt.Sprintf(`{"id":"%s","currency":"%s","min_balance":%s}`, account.id, demoCurrency, minBalance))
 		}
 	}
-	fmt.Fprint(w, "\nA transfer, its replay, and the same key for another amount:\n\n")
+	fmt.Fprint(w, "\nOpen it in a browser, or paste a transfer, its replay, and the same key for another amount:\n\n")
 	for _, amount := range []int{2500, 2500, 9900} {
 		post("/v1/transfers", "demo-"+run,
 			fmt.Sprintf(`{"from":"bank","to":"alice","amount":%d,"currency":"%s"}`, amount, demoCurrency))

@@ -3,6 +3,10 @@ module github.com/idempg/idempg/examples/ledger
 go 1.26.0
 
 require (
+	// The commands of the DevTools protocol that chromedp has no action for: dark mode, and no script. Tests only.
+	github.com/chromedp/cdproto v0.160.1
+	// Drives a browser, for the tests of the page: released this month, needs no driver program. Tests only.
+	github.com/chromedp/chromedp v0.23.1
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/uuid v1.6.0
 	github.com/idempg/idempg v0.0.0
@@ -14,7 +18,7 @@ require (
 	github.com/schollz/progressbar/v3 v3.19.1
 	// Whether an output is a terminal; the bar needs it anyway.
 	golang.org/x/term v0.48.0
-	// Numbers as 1,234 in the report of the command storm; pgx needs it anyway.
+	// Numbers as 1,234 in the report of the command storm, and how many decimals a currency has; pgx needs it anyway.
 	golang.org/x/text v0.44.0
 	pgregory.net/rapid v1.3.0
 )
@@ -25,6 +29,7 @@ require (
 	github.com/basgys/goxml2json v1.1.1-0.20231018121955-e66ee54ceaad // indirect
 	github.com/buger/jsonparser v1.6.1 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-openapi/jsonpointer v1.0.2 // indirect
 	github.com/gowebpki/jcs v1.0.2 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect

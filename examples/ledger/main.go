@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/page"
 	"github.com/idempg/idempg/examples/ledger/supervisor"
 	"github.com/idempg/idempg/idem"
 )
@@ -38,11 +38,14 @@ func main() {
 }
 
 // serve serves until ctx ends, and then until the requests in flight have their
-// answers.
-func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Writer) (err error) {
+// answers. Without a database it is a demo, which has one of its own.
+func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Writer) error {
 	config, err := readConfig(lookup)
 	if err != nil {
 		return err
+	}
+	if config.DatabaseURL == "" {
+		return runDemo(ctx, config, stdout)
 	}
 	ctx, listener, err := supervisor.Inherit(ctx, lookup)
 	if err != nil {
@@ -54,17 +57,21 @@ func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Wr
 		}
 	}
 	defer listener.Close() // again, when serving has begun
-	db, err := openDatabase(ctx, config.DatabaseURL)
+	return serveOn(ctx, listener, config, stdout)
+}
+
+func serveOn(ctx context.Context, listener net.Listener, config Config, stdout io.Writer) error {
+	pool, err := openDatabase(ctx, config.DatabaseURL)
+	if err != nil {
+		return fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	defer pool.Close()
+	store, err := idem.New(pool, idem.Config{})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.close()) }()
-	store, err := idem.New(db.pool, idem.Config{})
-	if err != nil {
-		return err
-	}
-	if db.server != nil {
-		if err := openDemoAccounts(ctx, db.pool, config.DemoTenant); err != nil {
+	if config.Demo {
+		if err := openDemoAccounts(ctx, pool, config.DemoTenant); err != nil {
 			return err
 		}
 	} else if config.DemoKeys {
@@ -72,12 +79,16 @@ func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Wr
 	}
 	go sweep(ctx, store)
 
-	app := api.New(api.Config{Pool: db.pool, Store: store, Keys: config.APIKeys})
+	site := page.Config{Crash: config.Demo}
+	if config.DemoKeys {
+		site.APIKey = demoKey
+	}
+	app := api.New(api.Config{Pool: pool, Store: store, Keys: config.APIKeys, Page: site})
 	served := make(chan error, 1)
 	go func() { served <- app.Listener(listener) }()
-	url := "http://" + reachable(listener.Addr())
-	fmt.Fprintln(stdout, "ledger: listening on", url)
-	printDemo(stdout, url, config)
+	if !config.Demo {
+		announce(stdout, listener.Addr(), config)
+	}
 	select {
 	case err := <-served:
 		return err
@@ -85,6 +96,13 @@ func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Wr
 	}
 	slog.Info("draining", "timeout", drainTimeout)
 	return app.ShutdownWithTimeout(drainTimeout)
+}
+
+// announce says where the service is, and what to try.
+func announce(stdout io.Writer, addr net.Addr, config Config) {
+	url := "http://" + reachable(addr)
+	fmt.Fprintln(stdout, "ledger: listening on", url)
+	printDemo(stdout, url, config)
 }
 
 // reachable returns the address to connect to from this machine.

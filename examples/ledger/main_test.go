@@ -59,6 +59,7 @@ func testMain(m *testing.M) int {
 	if err := makeTemplate(ctx); err != nil {
 		return fatal(err)
 	}
+	defer func() { stopBrowser() }()
 	defer func() { _ = onServer(ctx, "drop database "+template()+" with (force)") }()
 	return m.Run()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/page"
 	"github.com/idempg/idempg/fibermw"
 	"github.com/idempg/idempg/idem"
 )
@@ -29,34 +30,44 @@ type Config struct {
 	Pool  *pgxpool.Pool
 	Store *idem.Store
 	Keys  Keys
+	Page  page.Config // its Crash makes the API honour the header Ledger-Demo-Crash
 }
 
 // New routes requests. A handler gets the book of the tenant that was
 // authenticated: to read, on the pool; to write, on the transaction that holds
 // the idempotency key.
 func New(config Config) *fiber.App {
-	pool, store := config.Pool, config.Store
+	pool, store, crash := config.Pool, config.Store, crashes(config.Page.Crash)
 	read := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
 		return func(c *fiber.Ctx) error { return handler(c, book.New(tenantOf(c), pool)) }
 	}
 	once := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
 		config := fibermw.Config{Store: store, Scope: tenantScope}
 		return fibermw.Handle(config, func(c *fiber.Ctx, tx pgx.Tx) error {
-			return handler(c, book.New(tenantOf(c), tx))
+			err := handler(c, book.New(tenantOf(c), tx))
+			crash.at(c, crashBefore)
+			return err
 		})
 	}
 
 	app := fiber.New(fiber.Config{
 		BodyLimit: ReadBytesMax, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		CaseSensitive: true, StrictRouting: true,
-		ErrorHandler: renderError, DisableStartupMessage: true,
+		// A browser by itself sends again what fails on a connection that it had
+		// used before, and would hide the crash.
+		DisableKeepalive: config.Page.Crash,
+		ErrorHandler:     renderError, DisableStartupMessage: true,
 	})
-	app.Use(logRequests, recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: logPanic}))
+	recovery := recover.New(recover.Config{EnableStackTrace: true, StackTraceHandler: logPanic})
+	// The page asks every two seconds what is new, so it stays out of the log.
+	page.Register(app, config.Page)
+	app.Get("/page/live", recovery, config.Keys.authenticate, limitTime, read(page.Live(store, tenantScope)))
+	app.Use(logRequests, recovery)
 	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"ok": true}) })
 	app.Get("/readyz", ready(pool))
 	app.Get("/openapi.yaml", getOpenAPI)
 
-	v1 := app.Group("/v1", config.Keys.authenticate, limitTime)
+	v1 := app.Group("/v1", config.Keys.authenticate, limitTime, crash.afterCommit)
 	v1.Post("/accounts", once(postAccount))
 	v1.Get("/accounts", read(getAccounts))
 	v1.Get("/accounts/:id", read(getAccount))
