@@ -368,6 +368,7 @@ func TestWithoutAnAPIKeyNothingHappens(t *testing.T) {
 	key := newKey()
 	for _, apiKey := range []string{"", "guess", "acme-demo", "ACME-DEMO-KEY"} {
 		stranger := service.as(apiKey)
+		stranger.hasty = true // the document does not know /v1/unknown
 		a := stranger.post("/v1/accounts", key, `{"id":"x","currency":"EUR"}`)
 		wantProblem(t, a, http.StatusUnauthorized, "unauthorized")
 		if a.header.Get("WWW-Authenticate") == "" {
