@@ -15,6 +15,7 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/postgres"
 	"github.com/idempg/idempg/idem"
 )
@@ -48,7 +49,8 @@ func BenchmarkTransfer(b *testing.B) {
 				}
 				openForBenchmark(b, pool, requests[i].From, requests[i].To)
 			}
-			compare(b, requests, transferByHandler(store), transferByBatch(store))
+			work := newJobs(b, jobs.Config{Pool: pool, Store: store})
+			compare(b, requests, transferByHandler(store, work), transferByBatch(store, work))
 		})
 	}
 }
@@ -92,14 +94,14 @@ func compare(b *testing.B, requests []book.NewTransfer, handler, batch transferW
 	b.ReportMetric(float64(byBatch)/float64(byHandler), "batch/handler")
 }
 
-func transferByHandler(store *idem.Store) transferWay {
+func transferByHandler(store *idem.Store, outboxes api.Outboxes) transferWay {
 	return func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error) {
 		request, err := benchmarkRequest(key, t)
 		if err != nil {
 			return idem.Result{}, err
 		}
 		return store.Do(ctx, request, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-			transfer, err := book.New("acme", tx).Transfer(ctx, t)
+			transfer, err := book.New("acme", tx).With(outboxes.On(tx)).Transfer(ctx, t)
 			if err != nil {
 				return idem.Response{}, err
 			}
@@ -112,14 +114,14 @@ func transferByHandler(store *idem.Store) transferWay {
 	}
 }
 
-func transferByBatch(store *idem.Store) transferWay {
+func transferByBatch(store *idem.Store, outboxes api.Outboxes) transferWay {
 	return func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error) {
 		request, err := benchmarkRequest(key, t)
 		if err != nil {
 			return idem.Result{}, err
 		}
 		locks := postgres.LockAccountsOnceParams{Tenant: "acme", LockID: key, Ids: []string{t.From, t.To}}
-		batch, err := api.TransferBatch(ctx, "acme", t, locks)
+		batch, err := api.TransferBatch(ctx, outboxes, "acme", t, locks)
 		if err != nil {
 			return idem.Result{}, err
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/page"
 	"github.com/idempg/idempg/idem"
 )
@@ -71,7 +72,10 @@ func newTestApp(t *testing.T, databaseURL string) (*fiber.App, *atomic.Int64) {
 	must(t, err)
 	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
-	return api.New(api.Config{Pool: pool, Store: store, Keys: keys, Page: page.Config{APIKey: demoKey}}), &reruns.Int64
+	return api.New(api.Config{
+		Pool: pool, Store: store, Keys: keys, Page: page.Config{APIKey: demoKey},
+		Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store}),
+	}), &reruns.Int64
 }
 
 func serveApp(t *testing.T, app *fiber.App) client {

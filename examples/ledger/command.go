@@ -23,7 +23,9 @@ type command struct {
 
 // commands are what the program can do. The first is done when none is named.
 var commands = []command{
-	{"serve", "serve the API (the default)", runServe},
+	{"serve", "serve the API (the default)", configured(serve)},
+	{"receiver", "serve an endpoint for events of the ledger, which counts them", configured(serveReceiver)},
+	{"provider", "serve a payment provider that fails as real ones do", configured(serveProvider)},
 	{"storm", "attack the service on a throwaway Postgres, and audit it", runStorm},
 }
 
@@ -69,11 +71,14 @@ func parse(flags *flag.FlagSet, arguments []string) error {
 	return nil
 }
 
-func runServe(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	if err := parse(flags, arguments); err != nil {
-		return err
+// configured is a command without flags: it reads the environment.
+func configured(run func(ctx context.Context, lookup func(string) (string, bool), stdout io.Writer) error) func(context.Context, *flag.FlagSet, []string) error {
+	return func(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
+		if err := parse(flags, arguments); err != nil {
+			return err
+		}
+		return run(ctx, os.LookupEnv, os.Stdout)
 	}
-	return serve(ctx, os.LookupEnv, os.Stdout)
 }
 
 func runStorm(ctx context.Context, flags *flag.FlagSet, arguments []string) error {

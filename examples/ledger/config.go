@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/jobs"
+	"github.com/idempg/idempg/examples/ledger/provider"
 )
 
 const (
@@ -18,8 +22,10 @@ type Config struct {
 	Addr        string // LEDGER_ADDR
 	Demo        bool   // LEDGER_DEMO; set by the demo for its child
 	APIKeys     api.Keys
-	DemoTenant  string // tenant of the first API key
-	DemoKeys    bool   // LEDGER_API_KEYS is not set: the keys are public knowledge
+	Webhook     *jobs.Webhook    // LEDGER_WEBHOOK_URL and _SECRET; nil: no events
+	Provider    *provider.Client // LEDGER_PROVIDER_URL; nil: no payouts
+	DemoTenant  string           // tenant of the first API key
+	DemoKeys    bool             // LEDGER_API_KEYS is not set: the keys are public knowledge
 }
 
 func readConfig(lookup func(string) (string, bool)) (Config, error) {
@@ -40,5 +46,56 @@ func readConfig(lookup func(string) (string, bool)) (Config, error) {
 	if config.APIKeys, config.DemoTenant, err = api.ParseKeys(keys); err != nil {
 		return Config{}, fmt.Errorf("LEDGER_API_KEYS: %w", err)
 	}
-	return config, nil
+	if config.Webhook, err = readWebhook(lookup); err != nil {
+		return Config{}, err
+	}
+	config.Provider, err = readProvider(lookup)
+	return config, err
+}
+
+func readProvider(lookup func(string) (string, bool)) (*provider.Client, error) {
+	address, _ := lookup("LEDGER_PROVIDER_URL")
+	if address == "" {
+		return nil, nil
+	}
+	endpoint, err := parseURL(address)
+	if err != nil {
+		return nil, fmt.Errorf("LEDGER_PROVIDER_URL: %w", err)
+	}
+	return provider.NewClient(endpoint, provider.Timeout), nil
+}
+
+func readWebhook(lookup func(string) (string, bool)) (*jobs.Webhook, error) {
+	address, _ := lookup("LEDGER_WEBHOOK_URL")
+	if address == "" {
+		return nil, nil
+	}
+	endpoint, err := parseURL(address)
+	if err != nil {
+		return nil, fmt.Errorf("LEDGER_WEBHOOK_URL: %w", err)
+	}
+	signer, err := readSecret(lookup)
+	if err != nil {
+		return nil, err
+	}
+	return jobs.NewWebhook(endpoint, signer), nil
+}
+
+func readSecret(lookup func(string) (string, bool)) (*jobs.Signer, error) {
+	secret, _ := lookup("LEDGER_WEBHOOK_SECRET")
+	signer, err := jobs.ParseSecret(secret)
+	if err != nil {
+		return nil, fmt.Errorf("LEDGER_WEBHOOK_SECRET: %w", err)
+	}
+	return signer, nil
+}
+
+// parseURL reads a URL to call. Its error does not repeat it, for it may hold a
+// password.
+func parseURL(address string) (*url.URL, error) {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+		return nil, errors.New("must be an http or https URL")
+	}
+	return parsed, nil
 }

@@ -36,11 +36,18 @@ func TestBadConfigurationNamesTheVariable(t *testing.T) {
 		"a tenant is odd":             {"LEDGER_API_KEYS", "s3cret:a b", "tenant of entry 1"},
 		"a key is empty":              {"LEDGER_API_KEYS", ":acme", "key of entry 1"},
 		"a key has a space":           {"LEDGER_API_KEYS", "s3 cret:acme", "key of entry 1"},
+		"the webhook is no URL":       {"LEDGER_WEBHOOK_URL", "127.0.0.1:8081/s3cret", "http or https"},
+		"the webhook has no scheme":   {"LEDGER_WEBHOOK_URL", "//u:s3cret@localhost", "http or https"},
+		"the secret has no prefix":    {"LEDGER_WEBHOOK_SECRET", "s3crets3crets3crets3crets3crets3crets3cr", "whsec_"},
+		"the secret is short":         {"LEDGER_WEBHOOK_SECRET", "whsec_s3cret", "24 to 64"},
+		"the secret is no base64":     {"LEDGER_WEBHOOK_SECRET", "whsec_s3cret!!s3cret!!s3cret!!s3cret!!s3cr", "base64"},
+		"the secret is absent":        {"LEDGER_WEBHOOK_SECRET", "", "whsec_"},
+		"the provider is no URL":      {"LEDGER_PROVIDER_URL", "http://u:s3cret@:port", "http or https"},
 		"a key is there twice":        {"LEDGER_API_KEYS", "s3cret:acme,s3cret:globex", "key of entry 2 is there twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			environment := map[string]string{"LEDGER_ADDR": "127.0.0.1:0", "DATABASE_URL": url, test.variable: test.value}
+			environment := map[string]string{"LEDGER_ADDR": "127.0.0.1:0", "DATABASE_URL": url, "LEDGER_WEBHOOK_URL": "http://127.0.0.1:9", "LEDGER_WEBHOOK_SECRET": testSecret, test.variable: test.value}
 			ctx, cancel := context.WithTimeout(t.Context(), stateWaitMax)
 			defer cancel()
 			err := serve(ctx, func(name string) (string, bool) {

@@ -13,20 +13,24 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/idempg/idempg/examples/ledger/jobs"
+	"github.com/idempg/idempg/examples/ledger/receiver"
 	"github.com/idempg/idempg/migrations"
 )
 
 const (
 	connectTimeout = 10 * time.Second
 	connectionsMax = 16 // unless DATABASE_URL has pool_max_conns
-	versionTable   = "ledger_goose_version"
+
+	lockProbeSeconds = 1 // how often to ask whether another instance still migrates
+	lockProbesMax    = 300
 )
 
 //go:embed sql/migrations/*.sql
 var embedded embed.FS
 
 // openDatabase connects to the database at url and migrates it.
-func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
+func openDatabase(ctx context.Context, url string, migrate migration) (*pgxpool.Pool, error) {
 	pool, err := connect(ctx, url)
 	if err != nil {
 		return nil, err
@@ -59,13 +63,43 @@ func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// migrate brings the tables of idem and those of the ledger up to date. Each
-// has a version table of its own, so neither minds the other's numbers.
+// migration brings the tables of a command up to date.
+type migration func(context.Context, *pgxpool.Pool) error
+
+// migrate is for the service: the tables of idem, of River, and of the ledger.
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	provider, done, err := newProvider(pool)
+	if err := jobs.Migrate(ctx, pool); err != nil {
+		return fmt.Errorf("river: %w", err)
+	}
+	return ledgerTables.up(ctx, pool)
+}
+
+// migrateReceiver is for the receiver: the tables of idem, and its own.
+func migrateReceiver(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := migrations.Up(ctx, pool); err != nil {
+		return err
+	}
+	return receiverTables.up(ctx, pool)
+}
+
+// tables are migrations and the table that says which of them were applied, so
+// that no set minds the others' numbers.
+type tables struct {
+	files     embed.FS
+	directory string
+	versions  string
+}
+
+var (
+	ledgerTables   = tables{embedded, "sql/migrations", "ledger_goose_version"}
+	receiverTables = tables{receiver.Migrations, "migrations", "receiver_goose_version"}
+)
+
+func (t tables) up(ctx context.Context, pool *pgxpool.Pool) error {
+	provider, done, err := t.newProvider(pool)
 	if err != nil {
 		return err
 	}
@@ -74,19 +108,18 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// newProvider returns the migrations of the ledger. The caller calls done in
-// the end.
-func newProvider(pool *pgxpool.Pool) (provider *goose.Provider, done func(), err error) {
-	files, err := fs.Sub(embedded, "sql/migrations")
+// newProvider returns the migrations of t. The caller calls done in the end.
+func (t tables) newProvider(pool *pgxpool.Pool) (provider *goose.Provider, done func(), err error) {
+	files, err := fs.Sub(t.files, t.directory)
 	if err != nil {
 		return nil, nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(lockProbeSeconds, lockProbesMax))
 	if err != nil {
 		return nil, nil, err
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	provider, err = goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName(versionTable), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName(t.versions), goose.WithSessionLocker(locker), goose.WithDisableGlobalRegistry(true))
 	return provider, func() { _ = db.Close() }, err // the pool stays open
 }

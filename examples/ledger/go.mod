@@ -14,8 +14,14 @@ require (
 	github.com/pb33f/libopenapi v0.42.4
 	github.com/pb33f/libopenapi-validator v0.16.2
 	github.com/pressly/goose/v3 v3.30.1
+	// Jobs in Postgres, written in the transaction they follow from: released monthly, made for pgx.
+	github.com/riverqueue/river v0.51.2
+	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2
+	github.com/riverqueue/river/rivertype v0.51.2
 	// The bar of the command storm on a terminal: released this year.
 	github.com/schollz/progressbar/v3 v3.19.1
+	// Signatures of Standard Webhooks, by the authors of the specification: tagged this year, no dependencies.
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	// Whether an output is a terminal; the bar needs it anyway.
 	golang.org/x/term v0.48.0
 	// Numbers as 1,234 in the report of the command storm, and how many decimals a currency has; pgx needs it anyway.
@@ -45,8 +51,14 @@ require (
 	github.com/pb33f/jsonpath v0.8.5 // indirect
 	github.com/pb33f/jsonschema/v6 v6.0.3 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.2 // indirect
+	github.com/riverqueue/river/riverdriver v0.51.2 // indirect
+	github.com/riverqueue/river/rivershared v0.51.2 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.2.0 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasthttp v1.51.0 // indirect
 	github.com/valyala/tcplisten v1.0.0 // indirect

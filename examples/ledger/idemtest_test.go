@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/idem"
 	"github.com/idempg/idempg/idem/idemtest"
 )
@@ -20,8 +21,7 @@ import (
 func TestTransfersAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	store, keys := newTestStore(t, pool)
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
+	app, store := newAppOn(t, pool)
 	openTestAccounts(t, app)
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: transferBody("bank", "alice", 700),
@@ -37,14 +37,14 @@ func TestTransfersAreExactlyOnce(t *testing.T) {
 		Refusals: true,
 	})
 	wantBalancedBooks(t, pool)
+	wantEvents(t, pool)
 }
 
 // Accounts are exactly once, too. Each has an id of its own, made from the key.
 func TestAccountsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	store, keys := newTestStore(t, pool)
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
+	app, store := newAppOn(t, pool)
 	currencies := map[idemtest.Variant]string{idemtest.Original: "EUR", idemtest.Other: "JPY", idemtest.Refused: "euro"}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
@@ -57,13 +57,13 @@ func TestAccountsAreExactlyOnce(t *testing.T) {
 	})
 }
 
-func newTestStore(t *testing.T, pool *pgxpool.Pool) (*idem.Store, api.Keys) {
+func newAppOn(t *testing.T, pool *pgxpool.Pool) (*fiber.App, *idem.Store) {
 	t.Helper()
 	store, err := idem.New(pool, idem.Config{})
 	must(t, err)
 	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
-	return store, keys
+	return api.New(api.Config{Pool: pool, Store: store, Keys: keys, Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store})}), store
 }
 
 func testFiber(app *fiber.App) func(*http.Request) (*http.Response, error) {
@@ -97,8 +97,7 @@ func openTestAccounts(t *testing.T, app *fiber.App) {
 func TestHoldsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	store, keys := newTestStore(t, pool)
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys})
+	app, store := newAppOn(t, pool)
 	openTestAccounts(t, app)
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: holdBody("bank", "alice", 700),

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,15 +18,13 @@ import (
 	"time"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/page"
 	"github.com/idempg/idempg/examples/ledger/supervisor"
 	"github.com/idempg/idempg/idem"
 )
 
-const (
-	drainTimeout  = api.RequestTimeout + 5*time.Second
-	sweepInterval = 5 * time.Minute
-)
+const drainTimeout = api.RequestTimeout + 5*time.Second
 
 func main() {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -60,8 +59,8 @@ func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Wr
 	return serveOn(ctx, listener, config, stdout)
 }
 
-func serveOn(ctx context.Context, listener net.Listener, config Config, stdout io.Writer) error {
-	pool, err := openDatabase(ctx, config.DatabaseURL)
+func serveOn(ctx context.Context, listener net.Listener, config Config, stdout io.Writer) (err error) {
+	pool, err := openDatabase(ctx, config.DatabaseURL, migrate)
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL: %w", err)
 	}
@@ -77,13 +76,20 @@ func serveOn(ctx context.Context, listener net.Listener, config Config, stdout i
 	} else if config.DemoKeys {
 		slog.Warn("LEDGER_API_KEYS is not set: everyone knows the demo keys")
 	}
-	go sweep(ctx, store)
+	work, err := jobs.New(jobs.Config{Pool: pool, Store: store, Webhook: config.Webhook, Provider: config.Provider})
+	if err != nil {
+		return err
+	}
+	if err := work.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Stop()) }() // after the requests, which write jobs
 
 	site := page.Config{Crash: config.Demo}
 	if config.DemoKeys {
 		site.APIKey = demoKey
 	}
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: config.APIKeys, Page: site})
+	app := api.New(api.Config{Pool: pool, Store: store, Keys: config.APIKeys, Outboxes: work, Page: site})
 	served := make(chan error, 1)
 	go func() { served <- app.Listener(listener) }()
 	if !config.Demo {
@@ -112,20 +118,4 @@ func reachable(addr net.Addr) string {
 		return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 	}
 	return addr.String()
-}
-
-// sweep forgets expired records until ctx ends. Any number of instances may.
-func sweep(ctx context.Context, store *idem.Store) {
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if _, err := store.Sweep(ctx, idem.SweepOptions{}); err != nil && ctx.Err() == nil {
-			slog.Error("sweep", "error", err)
-		}
-	}
 }

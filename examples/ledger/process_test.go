@@ -32,7 +32,13 @@ type process struct {
 // startProcess returns when the service says where it listens.
 func startProcess(t *testing.T, environment ...string) *process {
 	t.Helper()
-	p := &process{t: t, command: exec.Command(program), stdout: make(chan string, 100), ended: make(chan error, 1)}
+	return startCommand(t, "serve", environment...)
+}
+
+// startCommand does so for any command of the program.
+func startCommand(t *testing.T, name string, environment ...string) *process {
+	t.Helper()
+	p := &process{t: t, command: exec.Command(program, name), stdout: make(chan string, 100), ended: make(chan error, 1)}
 	p.command.Env = append(cleanEnvironment(), environment...)
 	p.command.Stderr = &p.stderr
 	output, err := p.command.StdoutPipe()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -44,7 +45,7 @@ func TestRandomHistoriesFollowTheModel(t *testing.T) {
 	}
 	keys, _, err := api.ParseKeys(strings.Join(list, ","))
 	must(t, err)
-	service := serveApp(t, api.New(api.Config{Pool: servicePool, Store: store, Keys: keys}))
+	service := serveApp(t, api.New(api.Config{Pool: servicePool, Store: store, Keys: keys, Outboxes: newJobs(t, jobs.Config{Pool: servicePool, Store: store})}))
 
 	service.hasty = true
 
@@ -67,6 +68,7 @@ func TestRandomHistoriesFollowTheModel(t *testing.T) {
 		h.compareEntries()
 		requests.Add(int64(len(h.sent)))
 	})
+	wantEvents(t, pool)
 	t.Logf("%d histories, %d requests with a key", histories.Load(), requests.Load())
 }
 

@@ -134,7 +134,7 @@ func TestTheAuditFindsWhatIsWrong(t *testing.T) {
 func TestDownAndUp(t *testing.T) {
 	t.Parallel()
 	_, pool := newDatabase(t)
-	provider, done, err := newProvider(pool)
+	provider, done, err := ledgerTables.newProvider(pool)
 	must(t, err)
 	defer done()
 	_, err = provider.DownTo(t.Context(), 0)

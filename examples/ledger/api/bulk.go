@@ -31,12 +31,13 @@ const bulkOperation = "POST /v1/transfers/bulk"
 // bulk carries out a list of transfers, each once per key of its own.
 type bulk struct {
 	store    *idem.Store
+	outboxes Outboxes
 	problems []fibermw.ProblemRules // those of the library
 }
 
-func newBulk(store *idem.Store) *bulk {
+func newBulk(store *idem.Store, outboxes Outboxes) *bulk {
 	rules := fibermw.RulesOf(fibermw.Config{Store: store, Scope: tenantScope})
-	return &bulk{store, rules.Problems}
+	return &bulk{store, outboxes, rules.Problems}
 }
 
 // bulkItem is a transfer of the list, or what is wrong with it.
@@ -138,7 +139,7 @@ func (b *bulk) run(ctx context.Context, tenant string, items []bulkItem, chunk [
 		if err != nil {
 			return err
 		}
-		batch, err := TransferBatch(ctx, tenant, transfer, locks)
+		batch, err := TransferBatch(ctx, b.outboxes, tenant, transfer, locks)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func TestTheProblemsOfABulk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBulk(store)
+	b := newBulk(store, nil)
 	for _, test := range []struct {
 		err    error
 		status int

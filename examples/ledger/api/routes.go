@@ -27,10 +27,17 @@ const (
 
 // Config is what the service stands on.
 type Config struct {
-	Pool  *pgxpool.Pool
-	Store *idem.Store
-	Keys  Keys
-	Page  page.Config // its Crash makes the API honour the header Ledger-Demo-Crash
+	Pool     *pgxpool.Pool
+	Store    *idem.Store
+	Keys     Keys
+	Outboxes Outboxes
+	Page     page.Config // its Crash makes the API honour the header Ledger-Demo-Crash
+}
+
+// Outboxes make outboxes that commit with what a request writes.
+type Outboxes interface {
+	On(tx pgx.Tx) book.Outbox         // by a handler
+	In(batch *idem.Batch) book.Outbox // as SQL alone
 }
 
 // New routes requests. A handler gets the book of the tenant that was
@@ -42,9 +49,9 @@ func New(config Config) *fiber.App {
 		return func(c *fiber.Ctx) error { return handler(c, book.New(tenantOf(c), pool)) }
 	}
 	once := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
-		config := fibermw.Config{Store: store, Scope: tenantScope}
-		return fibermw.Handle(config, func(c *fiber.Ctx, tx pgx.Tx) error {
-			err := handler(c, book.New(tenantOf(c), tx))
+		rules := fibermw.Config{Store: store, Scope: tenantScope}
+		return fibermw.Handle(rules, func(c *fiber.Ctx, tx pgx.Tx) error {
+			err := handler(c, book.New(tenantOf(c), tx).With(config.Outboxes.On(tx)))
 			crash.at(c, crashBefore)
 			return err
 		})
@@ -78,7 +85,7 @@ func New(config Config) *fiber.App {
 	// refusals name accounts and balances, and what else must happen with a
 	// transfer, such as a job, is written on the transaction it has.
 	v1.Post("/transfers", once(postTransfer))
-	v1.Post("/transfers/bulk", newBulk(store).post)
+	v1.Post("/transfers/bulk", newBulk(store, config.Outboxes).post)
 	v1.Post("/transfers/linked", once(postLinkedTransfer))
 	v1.Get("/transfers", read(getTransfers(store)))
 	v1.Get("/transfers/:id", read(getTransfer))
@@ -88,6 +95,8 @@ func New(config Config) *fiber.App {
 	v1.Get("/holds/:id", read(getHold))
 	v1.Post("/holds/:id/capture", once(postCapture))
 	v1.Post("/holds/:id/void", once(postVoid))
+	v1.Post("/payouts", once(postPayout))
+	v1.Get("/payouts/:id", read(getPayout))
 	v1.Get("/audit", read(getAudit))
 	return app
 }

@@ -20,7 +20,7 @@ import (
 // others. What it answers is the same, except that a refusal names no account:
 // nobody in Go has seen one. locks are those of all transfers that share its
 // transaction.
-func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks postgres.LockAccountsOnceParams) (*idem.Batch, error) {
+func TransferBatch(ctx context.Context, outboxes Outboxes, tenant string, t book.NewTransfer, locks postgres.LockAccountsOnceParams) (*idem.Batch, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,11 @@ func TransferBatch(ctx context.Context, tenant string, t book.NewTransfer, locks
 		Tenant: tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
 		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata,
 	})
-	err = errors.Join(lockErr, releaseErr, admitErr, postErr, respond.TransferResponse(ctx, postgres.TransferResponseParams{Tenant: tenant, ID: id}))
+	emitErr := book.EmitTransferPosted(ctx, outboxes.In(batch), tenant, book.Transfer{
+		ID: id, Pair: &book.Pair{From: t.From, To: t.To, Amount: t.Amount, Currency: t.Currency}, Reference: t.Reference,
+	})
+	respondErr := respond.TransferResponse(ctx, postgres.TransferResponseParams{Tenant: tenant, ID: id})
+	err = errors.Join(lockErr, releaseErr, admitErr, postErr, emitErr, respondErr)
 	for constraint, response := range transferRefusals {
 		batch.RejectOn(constraint, response)
 	}

@@ -17,9 +17,16 @@ const (
 type Book struct {
 	tenant string
 	db     *postgres.Queries
+	outbox Outbox
 }
 
-// New returns the book of tenant.
+// New returns the book of tenant. Without an outbox it moves no money.
 func New(tenant string, db postgres.DBTX) Book {
 	return Book{tenant: tenant, db: postgres.New(db)}
+}
+
+// With returns the book whose events go to outbox.
+func (b Book) With(outbox Outbox) Book {
+	b.outbox = outbox
+	return b
 }

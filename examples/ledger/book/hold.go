@@ -52,6 +52,14 @@ func (b Book) Hold(ctx context.Context, h NewHold) (Hold, error) {
 	if err := h.Validate(); err != nil {
 		return Hold{}, err
 	}
+	hold, err := b.placeHold(ctx, h)
+	if err != nil {
+		return Hold{}, err
+	}
+	return hold, b.outbox.ExpireHold(ctx, b.tenant, hold.ID, hold.ExpiresAt)
+}
+
+func (b Book) placeHold(ctx context.Context, h NewHold) (Hold, error) {
 	accounts, err := b.lock(ctx, h.From, h.To)
 	if err != nil {
 		return Hold{}, err
@@ -67,7 +75,11 @@ func (b Book) Hold(ctx context.Context, h NewHold) (Hold, error) {
 		Tenant: b.tenant, ID: id, FromAccount: h.From, ToAccount: h.To,
 		Amount: h.Amount, Currency: h.Currency, ExpiresInSeconds: h.ExpiresIn,
 	})
-	return holdOf(row, false), err
+	if err != nil {
+		return Hold{}, err
+	}
+	hold := holdOf(row, false)
+	return hold, b.emitHold(ctx, "hold.created", hold)
 }
 
 // Capture transfers an amount of a pending hold, or all of it if amount is nil,
@@ -101,8 +113,10 @@ func (b Book) Capture(ctx context.Context, id uuid.UUID, amount *int64) (Hold, e
 	if err != nil {
 		return Hold{}, err
 	}
-	_, err = b.post(ctx, transferID, transfer, nil)
-	return ended, err
+	if _, err := b.post(ctx, transferID, transfer, nil); err != nil {
+		return Hold{}, err
+	}
+	return ended, b.emitHold(ctx, "hold.captured", ended)
 }
 
 // Void releases a pending hold.
@@ -110,7 +124,11 @@ func (b Book) Void(ctx context.Context, id uuid.UUID) (Hold, error) {
 	if _, _, err := b.lockHold(ctx, id); err != nil {
 		return Hold{}, err
 	}
-	return b.endHold(ctx, postgres.EndHoldParams{ID: id, State: HoldVoided})
+	hold, err := b.endHold(ctx, postgres.EndHoldParams{ID: id, State: HoldVoided})
+	if err != nil {
+		return Hold{}, err
+	}
+	return hold, b.emitHold(ctx, "hold.voided", hold)
 }
 
 // FindHold finds a hold. One whose time is over is expired, whether or not
@@ -138,8 +156,8 @@ func (b Book) Holds(ctx context.Context, page Page) ([]Hold, *string, error) {
 	return holds, next, err
 }
 
-// Expire releases a hold if its time is over, and returns it as it is then. To
-// do so again does nothing.
+// Expire releases a hold whose time is over, tells that it expired, even if it
+// was released before, and returns it. One whose time is not over stays pending.
 func (b Book) Expire(ctx context.Context, id uuid.UUID) (Hold, error) {
 	hold, err := b.FindHold(ctx, id)
 	if err != nil {
@@ -148,7 +166,15 @@ func (b Book) Expire(ctx context.Context, id uuid.UUID) (Hold, error) {
 	if _, err := b.lock(ctx, hold.From); err != nil { // which releases what is due
 		return Hold{}, err
 	}
-	return b.FindHold(ctx, id)
+	row, err := b.db.Hold(ctx, postgres.HoldParams{Tenant: b.tenant, ID: id})
+	if err != nil {
+		return Hold{}, err
+	}
+	hold = holdOf(row.Hold, false) // what came due since is not released
+	if hold.State == HoldExpired {
+		err = b.emitHold(ctx, "hold.expired", hold)
+	}
+	return hold, err
 }
 
 // lockHold returns a pending hold and its accounts under their locks. Who ends
@@ -162,9 +188,15 @@ func (b Book) lockHold(ctx context.Context, id uuid.UUID) (Hold, map[string]*pos
 	if err != nil {
 		return Hold{}, nil, err
 	}
-	hold, err = b.FindHold(ctx, id)
-	if err == nil && hold.State != HoldPending {
-		err = fmt.Errorf("%w: hold %s is %s", ErrHoldNotPending, id, hold.State)
+	if hold, err = b.FindHold(ctx, id); err != nil {
+		return Hold{}, nil, err
+	}
+	if hold.State != HoldPending {
+		return Hold{}, nil, fmt.Errorf("%w: hold %s is %s", ErrHoldNotPending, id, hold.State)
+	}
+	ofPayout, err := b.db.HoldIsOfPayout(ctx, postgres.HoldIsOfPayoutParams{Tenant: b.tenant, HoldID: id})
+	if err == nil && ofPayout {
+		err = fmt.Errorf("%w: hold %s", ErrHoldOfPayout, id)
 	}
 	return hold, accounts, err
 }

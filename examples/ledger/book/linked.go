@@ -102,7 +102,7 @@ func (b Book) postLinked(ctx context.Context, id uuid.UUID, t NewLinkedTransfer,
 	for i, row := range rows {
 		posted.Legs[i] = Leg{row.Account, row.Amount, row.Currency, row.Balance}
 	}
-	return posted, nil
+	return posted, EmitTransferPosted(ctx, b.outbox, b.tenant, posted)
 }
 
 // Validate checks what can be told from the request alone.

@@ -82,10 +82,14 @@ func (b Book) post(ctx context.Context, id uuid.UUID, t NewTransfer, reverses *u
 		Tenant: b.tenant, ID: id, FromAccount: t.From, ToAccount: t.To,
 		Amount: t.Amount, Currency: t.Currency, Reference: t.Reference, Metadata: t.Metadata, Reverses: reverses,
 	})
-	return Transfer{
+	if err != nil {
+		return Transfer{}, err
+	}
+	transfer := Transfer{
 		ID: id, Pair: &Pair{t.From, t.To, t.Amount, t.Currency, posted.FromBalance, posted.ToBalance},
 		Reference: t.Reference, Metadata: t.Metadata, Reverses: reverses, CreatedAt: posted.CreatedAt.UTC(),
-	}, err
+	}
+	return transfer, EmitTransferPosted(ctx, b.outbox, b.tenant, transfer)
 }
 
 // FindTransfer finds a transfer.

@@ -47,6 +47,20 @@ type Hold struct {
 	EndedAt     *time.Time
 }
 
+type Payout struct {
+	Tenant      string
+	ID          uuid.UUID
+	HoldID      uuid.UUID
+	Destination string
+	Reference   *string
+	ChargeKey   uuid.UUID
+	State       string
+	ChargeID    *string
+	Reason      *string
+	CreatedAt   time.Time
+	EndedAt     *time.Time
+}
+
 type Transfer struct {
 	Tenant      string
 	ID          uuid.UUID
