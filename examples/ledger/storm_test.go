@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/storm"
 )
 
@@ -83,8 +84,9 @@ func TestAFindingFailsTheCommand(t *testing.T) {
 		_, err := book.New("storm", pool).OpenAccount(t.Context(), book.NewAccount{ID: &id, Currency: "EUR"})
 		must(t, err)
 	}
+	work := newJobs(t, jobs.Config{Pool: pool})
 	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := book.New("storm", tx).Transfer(t.Context(), book.NewTransfer{From: "x", To: "y", Amount: 1, Currency: "EUR"})
+		_, err := book.New("storm", tx).With(work.On(tx)).Transfer(t.Context(), book.NewTransfer{From: "x", To: "y", Amount: 1, Currency: "EUR"})
 		return err
 	}))
 	var output strings.Builder
@@ -171,8 +173,9 @@ func effectKeys(t *testing.T, pool *pgxpool.Pool, count int) []string {
 func doubleEffect(t *testing.T, pool *pgxpool.Pool, key string) {
 	t.Helper()
 	again := book.NewTransfer{From: "bank", To: "alice", Amount: 1, Currency: "EUR", Reference: &key}
+	work := newJobs(t, jobs.Config{Pool: pool})
 	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := book.New("storm", tx).Transfer(t.Context(), again)
+		_, err := book.New("storm", tx).With(work.On(tx)).Transfer(t.Context(), again)
 		return err
 	}))
 }
