@@ -82,8 +82,7 @@ func New(config Config) *fiber.App {
 	v1.Get("/accounts/:id/statement", read(getStatement))
 	// A transfer is SQL through and through, so fibermw.HandleBatch could run it
 	// in one round trip, as the list does. This one keeps the handler in Go: its
-	// refusals name accounts and balances, and what else must happen with a
-	// transfer, such as a job, is written on the transaction it has.
+	// refusals name accounts and balances.
 	v1.Post("/transfers", once(postTransfer))
 	v1.Post("/transfers/bulk", newBulk(store, config.Outboxes).post)
 	v1.Post("/transfers/linked", once(postLinkedTransfer))
