@@ -25,7 +25,7 @@ func New(tenant string, db postgres.DBTX) Book {
 	return Book{tenant: tenant, db: postgres.New(db)}
 }
 
-// With returns the book whose events go to outbox.
+// With returns the book whose events and jobs go to outbox.
 func (b Book) With(outbox Outbox) Book {
 	b.outbox = outbox
 	return b

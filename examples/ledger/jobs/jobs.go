@@ -1,8 +1,8 @@
 // Package jobs is what the ledger does outside of a request: it delivers events,
 // has payouts carried out, releases holds whose time is over, and forgets expired
-// idempotency records. A job is a row that commits with the
-// change it follows from, and River works it off, at least once: whatever a job
-// does, it does under a key that is the same in every attempt.
+// idempotency records. A job is a row that commits with the change it follows
+// from. River works it off, at least once, so whatever a job does, it does under
+// a key that is the same in every attempt.
 package jobs
 
 import (

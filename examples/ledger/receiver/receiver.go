@@ -44,16 +44,19 @@ func New(store *idem.Store, verifier *standardwebhooks.Webhook) *Receiver {
 	return &Receiver{store, verifier}
 }
 
-// transferPosted is the part of the event that is counted. A transfer has two
-// accounts, or legs.
-type transferPosted struct {
-	Type string `json:"type"`
-	Data struct {
-		leg
-		From string `json:"from"`
-		To   string `json:"to"`
-		Legs []leg  `json:"legs"`
-	} `json:"data"`
+// event is what the ledger sends. Its data depends on its type.
+type event struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data"`
+}
+
+// transfer is the part of a posted one that is counted. It has two accounts, or
+// legs.
+type transfer struct {
+	leg
+	From string `json:"from"`
+	To   string `json:"to"`
+	Legs []leg  `json:"legs"`
 }
 
 type leg struct {
@@ -62,11 +65,11 @@ type leg struct {
 	Currency string `json:"currency"`
 }
 
-func (e transferPosted) legs() []leg {
-	if d := e.Data; d.Legs == nil {
-		return []leg{{d.From, -d.Amount, d.Currency}, {d.To, d.Amount, d.Currency}}
+func (t transfer) legs() []leg {
+	if t.Legs == nil {
+		return []leg{{t.From, -t.Amount, t.Currency}, {t.To, t.Amount, t.Currency}}
 	}
-	return e.Data.Legs
+	return t.Legs
 }
 
 // ServeHTTP answers 204 when the event is handled, now or before. After any
@@ -82,30 +85,39 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	var event transferPosted
-	if err := json.Unmarshal(body, &event); err != nil {
+	var e event
+	if err := json.Unmarshal(body, &e); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), handleTimeout)
 	defer cancel()
 	result, err := r.store.Do(ctx, idem.Request{
-		Scope: "webhooks", Operation: event.Type, Key: request.Header.Get(standardwebhooks.HeaderWebhookID),
+		Scope: "webhooks", Operation: e.Type, Key: request.Header.Get(standardwebhooks.HeaderWebhookID),
 		Fingerprint: idem.NewFingerprint(body), TTL: remember,
 	}, func(ctx context.Context, tx pgx.Tx) (idem.Response, error) {
-		return idem.Response{Status: http.StatusNoContent}, handle(ctx, tx, event)
+		return idem.Response{Status: http.StatusNoContent}, handle(ctx, tx, e)
 	})
-	w.WriteHeader(statusOf(result, err))
-	slog.InfoContext(ctx, "event", "type", event.Type, "replayed", result.Replayed, "error", err)
+	if err != nil {
+		slog.ErrorContext(ctx, "event not handled", "type", e.Type, "error", err)
+		w.WriteHeader(statusOf(err))
+		return
+	}
+	slog.InfoContext(ctx, "event handled", "type", e.Type, "replayed", result.Replayed)
+	w.WriteHeader(result.Status)
 }
 
 // handle does what the event is for. Types that it does not know are none of
 // its business.
-func handle(ctx context.Context, tx pgx.Tx, e transferPosted) error {
+func handle(ctx context.Context, tx pgx.Tx, e event) error {
 	if e.Type != "transfer.posted" {
 		return nil
 	}
-	legs, err := json.Marshal(e.legs())
+	var t transfer
+	if err := json.Unmarshal(e.Data, &t); err != nil {
+		return err
+	}
+	legs, err := json.Marshal(t.legs())
 	if err != nil {
 		return err
 	}
@@ -121,10 +133,8 @@ func handle(ctx context.Context, tx pgx.Tx, e transferPosted) error {
 	return err
 }
 
-func statusOf(result idem.Result, err error) int {
+func statusOf(err error) int {
 	switch {
-	case err == nil:
-		return result.Status
 	case errors.Is(err, idem.ErrInFlight): // the same event is being handled
 		return http.StatusConflict
 	case errors.Is(err, idem.ErrKeyReused): // another event with the same id
