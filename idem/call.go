@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -131,7 +132,14 @@ func (s *Store) finish(ctx context.Context, c *call, result Result, err error) {
 	if c.seen.Outcome == OutcomeRejected {
 		c.seen.Err = c.cause
 	}
-	s.observe(ctx, c.seen)
+	if s.config.Observer == nil {
+		return
+	}
+	if c.request.Key != "" {
+		id := c.id.recordID()
+		c.seen.RecordID = hex.EncodeToString(id[:])
+	}
+	s.config.Observer.ObserveCall(ctx, c.seen)
 }
 
 func (c *call) outcome(result Result, err error) Outcome {

@@ -111,7 +111,7 @@ func (s *Store) run(
 		switch {
 		case errors.Is(err, errClaimLost): // nothing ran
 		case errors.As(err, &unsettled):
-			c.unsettled = unsettled.cause
+			c.unsettled, c.seen.Unsettled = unsettled.cause, true
 		case err != nil && classify(err) == retry && c.seen.Attempts < c.request.AttemptsMax && sleep(ctx, pause):
 			c.claimedAt = pgtype.Timestamptz{} // nothing stays of that claim: the next one counts its own time
 		default:

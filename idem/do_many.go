@@ -278,14 +278,16 @@ func (t *trial) commit(ctx context.Context, s *Store, u *unit) {
 // settleChunk finds out how a COMMIT without an answer ended, item by item: all
 // share that end, so one that nobody can learn is that of all.
 func (s *Store) settleChunk(ctx context.Context, members []*member, unsettled *unsettledError) {
-	for i, m := range members {
+	for _, m := range members {
+		m.call.seen.Unsettled = true
 		m.call.seen.Attempts++
+	}
+	for i, m := range members {
 		m.call.claimedAt, m.call.unsettled = m.look.row.createdAt, unsettled.cause
 		m.runAlone(ctx)
 		var outcomeUnknown *OutcomeUnknownError
 		if errors.As(m.out.Err, &outcomeUnknown) && errors.Is(outcomeUnknown.Cause, unsettled.cause) {
 			for _, rest := range members[i+1:] {
-				rest.call.seen.Attempts++
 				rest.end(ctx, Result{}, m.out.Err)
 			}
 			return

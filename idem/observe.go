@@ -24,9 +24,11 @@ const (
 // Call describes a finished call to an [Observer].
 type Call struct {
 	Operation string
+	RecordID  string // the id of the key's row in idem.records, as 32 hex digits; "" without a valid key
 	Outcome   Outcome
 	Cached    bool          // Config.ReplayCache decided, not the database: OutcomeReplayed or OutcomeKeyReused
 	Attempts  int           // how often the mutation ran: 0 for a replay, more than 1 after re-runs
+	Unsettled bool          // a COMMIT was not answered, so the database was asked how it ended
 	Claim     time.Duration // from the call to the decision of the claim, waiting included
 	Mutation  time.Duration // in the mutation, all attempts
 	Commit    time.Duration // finishing the record, COMMIT, and settling when it was needed
@@ -36,8 +38,9 @@ type Call struct {
 
 // Observer is told how each call ended, after it has: the place for metrics
 // and logs. It must be safe for concurrent use and must not block. Keys and
-// scopes are left out on purpose: they are secrets to a log. ctx is the
-// caller's and may be done already.
+// scopes are left out on purpose: they are secrets to a log, in which
+// Call.RecordID, a digest of both, can name them. ctx is the caller's and may be
+// done already.
 type Observer interface {
 	ObserveCall(ctx context.Context, call Call)
 }

@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -163,11 +162,4 @@ func (c Config) validate() error {
 		return fmt.Errorf("idem: Config.HeaderBytesMax is %d: 1 to %d, or 0 for the default", c.HeaderBytesMax, headerBytesHardMax)
 	}
 	return nil
-}
-
-// observe tells the Observer, if there is one.
-func (s *Store) observe(ctx context.Context, call Call) {
-	if s.config.Observer != nil {
-		s.config.Observer.ObserveCall(ctx, call)
-	}
 }

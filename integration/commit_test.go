@@ -46,7 +46,10 @@ func TestAnUnansweredCommitIsSettled(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, config)
 				w := newWire(t, b.database)
-				store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), config)
+				var seen idem.Call
+				observed := config
+				observed.Observer = observer(func(c idem.Call) { seen = c })
+				store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec), observed)
 				wantEffects, wantState := 1, idem.StateCompleted
 				if ending == "reject" {
 					wantEffects, wantState = 0, idem.StateRejected
@@ -64,6 +67,9 @@ func TestAnUnansweredCommitIsSettled(t *testing.T) {
 				}
 				if runs.Load() != wantRuns {
 					t.Errorf("the mutation ran %d times, want %d", runs.Load(), wantRuns)
+				}
+				if !seen.Unsettled {
+					t.Errorf("the observer was not told: %+v", seen)
 				}
 				b.wantEffects(t, "k", wantEffects)
 				if again := mustDo(t, b.store, request("k"), m("k")); !again.Replayed || again.Status != result.Status {

@@ -271,7 +271,9 @@ func TestAnUnansweredCommitOfManyIsSettled(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, idem.Config{})
 			w := newWire(t, b.database)
-			store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec, maxConns(4)), idem.Config{SettleTimeout: 20 * time.Second})
+			var unsettled unsettledCalls
+			store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec, maxConns(4)),
+				idem.Config{SettleTimeout: 20 * time.Second, Observer: unsettled.observer()})
 			w.Arm(fault)
 			items := numbered("n", 10)
 			results := mustDoMany(t, store, items, idem.ManyOptions{})
@@ -283,8 +285,23 @@ func TestAnUnansweredCommitOfManyIsSettled(t *testing.T) {
 			if w.Fired() != 1 {
 				t.Error("the fault was not met")
 			}
+			if unsettled != unsettledCalls(len(items)) {
+				t.Errorf("%d of %d calls were observed as unsettled", unsettled, len(items))
+			}
 			b.wantEffectOfEach(t, items)
 		})
+	}
+}
+
+// unsettledCalls counts the calls that the Observer was told had an unanswered
+// COMMIT.
+type unsettledCalls int
+
+func (n *unsettledCalls) observer() observer {
+	return func(c idem.Call) {
+		if c.Unsettled {
+			*n++
+		}
 	}
 }
 
@@ -293,7 +310,9 @@ func TestAnOutcomeOfManyThatCannotBeLearned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, idem.Config{})
 	w := newWire(t, b.database)
-	store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec, maxConns(1)), idem.Config{SettleTimeout: 300 * time.Millisecond})
+	var unsettled unsettledCalls
+	store := newStore(t, wirePool(t, b.database, w, pgx.QueryExecModeExec, maxConns(1)),
+		idem.Config{SettleTimeout: 300 * time.Millisecond, Observer: unsettled.observer()})
 	mustDoBatch(t, store, request("connect"), createdBatch("connect"))
 	w.Refuse(true) // other connections
 	w.Arm(unansweredCommit(faults.FIN))
@@ -302,6 +321,9 @@ func TestAnOutcomeOfManyThatCannotBeLearned(t *testing.T) {
 		if !isUnknown(r.Err) {
 			t.Errorf("got %+v, %v, want OutcomeUnknownError", r.Result, r.Err)
 		}
+	}
+	if unsettled != unsettledCalls(len(items)) {
+		t.Errorf("%d of %d calls were observed as unsettled", unsettled, len(items))
 	}
 	w.Refuse(false)
 	wantDone(t, items, mustDoMany(t, store, items, idem.ManyOptions{}), true)

@@ -52,6 +52,13 @@ func TestEveryEndingIsObserved(t *testing.T) {
 			continue
 		}
 		call := calls[0]
+		if id := scalar[string](t, b.pool, "select coalesce((select replace(id::text, '-', '') from idem.records where key = $1), '')", c.request.Key); id != "" && call.RecordID != id ||
+			(call.RecordID == "") != (c.outcome == idem.OutcomeInvalid) {
+			t.Errorf("%s of %q: record %q, in the database it is %q", c.outcome, c.request.Key, call.RecordID, id)
+		}
+		if call.Unsettled {
+			t.Errorf("%s: an answered COMMIT was called unsettled", c.outcome)
+		}
 		if call.Total < call.Claim+call.Mutation+call.Commit || c.attempts > 0 && call.Mutation <= 0 {
 			t.Errorf("%s: the durations do not add up: %+v", c.outcome, call)
 		}
