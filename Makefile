@@ -39,6 +39,13 @@ test-container: ## Run the tests that need containers, on the oldest and the new
 		IDEM_TEST_IMAGE=idempg/postgres:$$version $(GO_TEST) $(CONTAINER_TESTS) || status=1; \
 	done; exit $$status
 
+.PHONY: test-compose
+test-compose: ## Build the example's image and run two instances of it on one Postgres, in containers (3 minutes).
+	integration/image/build.sh 15
+	integration/image/go.sh examples/ledger
+	@echo "== examples/ledger/deploy: $(GO_TEST)"
+	@cd examples/ledger && GO_IMAGE=idempg/golang POSTGRES_IMAGE=idempg/postgres:15 $(GO_TEST) -tags compose -count 1 ./deploy
+
 .PHONY: mutants
 mutants: ## Break the library on purpose, fault by fault: each must turn a test red.
 	go run ./integration/mutants $(MUTANT_FLAGS)
