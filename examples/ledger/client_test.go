@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/page"
+	"github.com/idempg/idempg/examples/ledger/telemetry"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -29,6 +31,7 @@ type client struct {
 	url    string
 	apiKey string
 	http   *http.Client
+	header http.Header   // of every request, beside what its arguments say
 	reruns *atomic.Int64 // mutations that ran more than once
 	hasty  bool          // answers are not checked with the OpenAPI document
 }
@@ -64,10 +67,11 @@ func newService(t *testing.T) (client, *pgxpool.Pool) {
 
 func newTestApp(t *testing.T, databaseURL string) (*fiber.App, *atomic.Int64) {
 	t.Helper()
-	pool, err := connect(t.Context(), databaseURL)
+	pool, err := connect(t.Context(), databaseURL, nil)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	reruns := &rerunCounter{}
+	metrics := telemetry.NewMetrics(pool)
+	reruns := &rerunCounter{Metrics: metrics}
 	store, err := idem.New(pool, idem.Config{Observer: reruns})
 	must(t, err)
 	keys, _, err := api.ParseKeys(defaultKeys)
@@ -75,6 +79,7 @@ func newTestApp(t *testing.T, databaseURL string) (*fiber.App, *atomic.Int64) {
 	return api.New(api.Config{
 		Pool: pool, Store: store, Keys: keys, Page: page.Config{APIKey: demoKey},
 		Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store}),
+		Metrics:  metrics, ServeMetrics: true,
 	}), &reruns.Int64
 }
 
@@ -92,9 +97,13 @@ func serveApp(t *testing.T, app *fiber.App) client {
 }
 
 // rerunCounter counts mutations that a conflict made run again.
-type rerunCounter struct{ atomic.Int64 }
+type rerunCounter struct {
+	*telemetry.Metrics
+	atomic.Int64
+}
 
-func (r *rerunCounter) ObserveCall(_ context.Context, call idem.Call) {
+func (r *rerunCounter) ObserveCall(ctx context.Context, call idem.Call) {
+	r.Metrics.ObserveCall(ctx, call)
 	r.Add(int64(max(0, call.Attempts-1)))
 }
 
@@ -103,6 +112,7 @@ func (c client) do(method, path, idempotencyKey, body string) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	maps.Copy(request.Header, c.header)
 	if c.apiKey != "" {
 		request.Header.Set("Authorization", "Bearer "+c.apiKey)
 	}

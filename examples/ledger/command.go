@@ -24,6 +24,7 @@ type command struct {
 // commands are what the program can do. The first is done when none is named.
 var commands = []command{
 	{"serve", "serve the API (the default)", configured(serve)},
+	{"healthcheck", "ask the service at LEDGER_ADDR whether it is ready", configured(healthcheck)},
 	{"receiver", "serve an endpoint for events of the ledger, which counts them", configured(serveReceiver)},
 	{"provider", "serve a payment provider that fails as real ones do", configured(serveProvider)},
 	{"storm", "attack the service on a throwaway Postgres, and audit it", runStorm},
@@ -57,7 +58,7 @@ func commandList() string {
 	var list strings.Builder
 	list.WriteString("commands, each with -h:\n")
 	for _, c := range commands {
-		fmt.Fprintf(&list, "  %-10s %s\n", c.name, c.purpose)
+		fmt.Fprintf(&list, "  %-12s %s\n", c.name, c.purpose)
 	}
 	return list.String()
 }

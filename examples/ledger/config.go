@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/idempg/idempg/examples/ledger/api"
 	"github.com/idempg/idempg/examples/ledger/jobs"
@@ -18,9 +19,12 @@ const (
 
 // Config is the environment of the service.
 type Config struct {
-	DatabaseURL string // DATABASE_URL; "": a throwaway Postgres of its own
-	Addr        string // LEDGER_ADDR
-	Demo        bool   // LEDGER_DEMO; set by the demo for its child
+	DatabaseURL string        // DATABASE_URL; "": a throwaway Postgres of its own
+	Addr        string        // LEDGER_ADDR
+	MetricsAddr string        // LEDGER_METRICS_ADDR; "": at Addr, if that is a loopback address
+	DrainDelay  time.Duration // LEDGER_DRAIN_DELAY
+	Traces      bool          // OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set
+	Demo        bool          // LEDGER_DEMO; set by the demo for its child
 	APIKeys     api.Keys
 	Webhook     *jobs.Webhook    // LEDGER_WEBHOOK_URL and _SECRET; nil: no events
 	Provider    *provider.Client // LEDGER_PROVIDER_URL; nil: no payouts
@@ -37,6 +41,17 @@ func readConfig(lookup func(string) (string, bool)) (Config, error) {
 	demo, _ := lookup(demoVariable)
 	if config.Demo = demo == "true"; demo != "" && !config.Demo {
 		return Config{}, fmt.Errorf("%s: is %q: set it to true, or not at all", demoVariable, demo)
+	}
+	config.MetricsAddr, _ = lookup("LEDGER_METRICS_ADDR")
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+		endpoint, _ := lookup(name)
+		config.Traces = config.Traces || endpoint != ""
+	}
+	if delay, _ := lookup("LEDGER_DRAIN_DELAY"); delay != "" {
+		var err error
+		if config.DrainDelay, err = time.ParseDuration(delay); err != nil || config.DrainDelay < 0 {
+			return Config{}, fmt.Errorf("LEDGER_DRAIN_DELAY: %q is not a duration such as 5s", delay)
+		}
 	}
 	keys, set := lookup("LEDGER_API_KEYS")
 	if !set {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -29,9 +30,10 @@ const (
 //go:embed sql/migrations/*.sql
 var embedded embed.FS
 
-// openDatabase connects to the database at url and migrates it.
-func openDatabase(ctx context.Context, url string, migrate migration) (*pgxpool.Pool, error) {
-	pool, err := connect(ctx, url)
+// openDatabase connects to the database at url and migrates it. tracer, if not
+// nil, is told of each statement.
+func openDatabase(ctx context.Context, url string, migrate migration, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
+	pool, err := connect(ctx, url, tracer)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func openDatabase(ctx context.Context, url string, migrate migration) (*pgxpool.
 	return pool, nil
 }
 
-func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+func connect(ctx context.Context, url string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -50,6 +52,7 @@ func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		config.MaxConns = connectionsMax
 	}
+	config.ConnConfig.Tracer = tracer
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -90,12 +93,12 @@ func migrateReceiver(ctx context.Context, pool *pgxpool.Pool) error {
 type tables struct {
 	files     embed.FS
 	directory string
-	versions  string
+	versions  string // by its whole name, whatever the search_path of the role is
 }
 
 var (
-	ledgerTables   = tables{embedded, "sql/migrations", "ledger_goose_version"}
-	receiverTables = tables{receiver.Migrations, "migrations", "receiver_goose_version"}
+	ledgerTables   = tables{embedded, "sql/migrations", "public.ledger_goose_version"}
+	receiverTables = tables{receiver.Migrations, "migrations", "public.receiver_goose_version"}
 )
 
 func (t tables) up(ctx context.Context, pool *pgxpool.Pool) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -146,7 +147,7 @@ func TestHealthcheck(t *testing.T) {
 	check := func() error {
 		return healthcheck(t.Context(), func(name string) (string, bool) {
 			return map[string]string{"LEDGER_ADDR": addr}[name], name == "LEDGER_ADDR"
-		})
+		}, io.Discard)
 	}
 	must(t, check())
 	_, err := pool.Exec(t.Context(), "update idem.goose_db_version set version_id = 99 where version_id = 1")

@@ -38,7 +38,7 @@ func serveReceiver(ctx context.Context, lookup func(string) (string, bool), stdo
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		url = server.URL
 	}
-	pool, err := openDatabase(ctx, url, migrateReceiver)
+	pool, err := openDatabase(ctx, url, migrateReceiver, nil)
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL: %w", err)
 	}

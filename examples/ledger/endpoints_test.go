@@ -110,7 +110,7 @@ func TestInstancesMigrateAtOnce(t *testing.T) {
 		barrier := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 3 {
-			pool, err := connect(t.Context(), databaseURL(name))
+			pool, err := connect(t.Context(), databaseURL(name), nil)
 			must(t, err)
 			t.Cleanup(pool.Close)
 			wg.Go(func() {

@@ -13,7 +13,7 @@ const healthcheckTimeout = 4 * time.Second
 
 // healthcheck asks the service on this machine whether it is ready, and returns
 // why not. It is for an image, which has no other program to ask.
-func healthcheck(ctx context.Context, lookup func(string) (string, bool)) error {
+func healthcheck(ctx context.Context, lookup func(string) (string, bool), _ io.Writer) error {
 	config, err := readConfig(lookup)
 	if err != nil {
 		return err

@@ -261,7 +261,7 @@ func TestTwoInstancesSweepOnce(t *testing.T) {
 	must(t, err)
 	await(t, pool, "the record has expired", "select expires_at < statement_timestamp() from idem.records")
 	var sweeps, records atomic.Int64
-	config := jobs.Config{SweepInterval: 10_000 * time.Hour, OnSweep: func(result idem.SweepResult, err error) {
+	config := jobs.Config{SweepInterval: 10_000 * time.Hour, OnSweep: func(result idem.SweepResult, _ time.Duration, err error) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -21,13 +21,14 @@ import (
 	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/page"
 	"github.com/idempg/idempg/examples/ledger/supervisor"
+	"github.com/idempg/idempg/examples/ledger/telemetry"
 	"github.com/idempg/idempg/idem"
 )
 
 const drainTimeout = api.RequestTimeout + 5*time.Second
 
 func main() {
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	slog.SetDefault(telemetry.NewLog(os.Stderr))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := dispatch(ctx, os.Args[1:]); err != nil {
@@ -60,12 +61,20 @@ func serve(ctx context.Context, lookup func(string) (string, bool), stdout io.Wr
 }
 
 func serveOn(ctx context.Context, listener net.Listener, config Config, stdout io.Writer) (err error) {
-	pool, err := openDatabase(ctx, config.DatabaseURL, migrate)
+	var tracing *telemetry.Tracing
+	if config.Traces {
+		if tracing, err = telemetry.StartTracing(ctx); err != nil {
+			return fmt.Errorf("OTEL_EXPORTER_OTLP_*: %w", err)
+		}
+	}
+	pool, err := openDatabase(ctx, config.DatabaseURL, migrate, tracing.QueryTracer())
 	if err != nil {
 		return fmt.Errorf("DATABASE_URL: %w", err)
 	}
 	defer pool.Close()
-	store, err := idem.New(pool, idem.Config{})
+	defer func() { err = errors.Join(err, tracing.Flush()) }()
+	metrics := telemetry.NewMetrics(pool)
+	store, err := idem.New(pool, idem.Config{Observer: metrics})
 	if err != nil {
 		return err
 	}
@@ -76,7 +85,14 @@ func serveOn(ctx context.Context, listener net.Listener, config Config, stdout i
 	} else if config.DemoKeys {
 		slog.Warn("LEDGER_API_KEYS is not set: everyone knows the demo keys")
 	}
-	work, err := jobs.New(jobs.Config{Pool: pool, Store: store, Webhook: config.Webhook, Provider: config.Provider})
+	metricsURL, stopMetrics, err := serveMetrics(config.MetricsAddr, metrics)
+	if err != nil {
+		return fmt.Errorf("LEDGER_METRICS_ADDR: %w", err)
+	}
+	defer stopMetrics()
+	work, err := jobs.New(jobs.Config{
+		Pool: pool, Store: store, Webhook: config.Webhook, Provider: config.Provider, OnSweep: metrics.ObserveSweep,
+	})
 	if err != nil {
 		return err
 	}
@@ -89,18 +105,26 @@ func serveOn(ctx context.Context, listener net.Listener, config Config, stdout i
 	if config.DemoKeys {
 		site.APIKey = demoKey
 	}
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: config.APIKeys, Outboxes: work, Page: site})
+	app := api.New(api.Config{
+		Pool: pool, Store: store, Keys: config.APIKeys, Outboxes: work, Page: site,
+		Tracing: tracing, Draining: ctx.Done(),
+		Metrics: metrics, ServeMetrics: config.MetricsAddr == "" && isLoopback(listener.Addr()),
+	})
 	served := make(chan error, 1)
 	go func() { served <- app.Listener(listener) }()
 	if !config.Demo {
 		announce(stdout, listener.Addr(), config)
 	}
+	if metricsURL != "" {
+		fmt.Fprintln(stdout, "ledger: metrics at", metricsURL)
+	}
 	select {
 	case err := <-served:
 		return err
-	case <-ctx.Done():
+	case <-ctx.Done(): // /readyz says no from here on
 	}
-	slog.Info("draining", "timeout", drainTimeout)
+	slog.Info("draining", "delay", config.DrainDelay, "timeout", drainTimeout)
+	time.Sleep(config.DrainDelay) // a second signal does not wait for it
 	return app.ShutdownWithTimeout(drainTimeout)
 }
 
@@ -114,7 +138,7 @@ func announce(stdout io.Writer, addr net.Addr, config Config) {
 // reachable returns the address to connect to from this machine.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
-	if ok && tcp.IP.IsUnspecified() {
+	if ok && (len(tcp.IP) == 0 || tcp.IP.IsUnspecified()) {
 		return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 	}
 	return addr.String()

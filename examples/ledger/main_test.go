@@ -76,7 +76,7 @@ func makeTemplate(ctx context.Context) error {
 	if err := onServer(ctx, "create database "+template()); err != nil {
 		return err
 	}
-	pool, err := connect(ctx, databaseURL(template()))
+	pool, err := connect(ctx, databaseURL(template()), nil)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func newDatabase(t testing.TB) (url string, pool *pgxpool.Pool) {
 	must(t, onServer(t.Context(), "create database "+name+" template "+template()))
 	t.Cleanup(func() { must(t, onServer(context.WithoutCancel(t.Context()), "drop database "+name+" with (force)")) })
 	url = databaseURL(name)
-	pool, err := connect(t.Context(), url)
+	pool, err := connect(t.Context(), url, nil)
 	must(t, err)
 	t.Cleanup(func() {
 		wantBalancedBooks(t, pool)

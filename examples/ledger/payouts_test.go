@@ -35,7 +35,7 @@ func newPayoutService(t *testing.T, answers http.Handler) (client, *pgxpool.Pool
 	endpoint := httptest.NewServer(answers)
 	t.Cleanup(endpoint.Close)
 	caller := newProviderClient(t, endpoint.URL)
-	servicePool, err := connect(t.Context(), databaseURL)
+	servicePool, err := connect(t.Context(), databaseURL, nil)
 	must(t, err)
 	t.Cleanup(servicePool.Close)
 	store, err := idem.New(servicePool, idem.Config{})

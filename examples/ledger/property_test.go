@@ -34,7 +34,7 @@ func TestRandomHistoriesFollowTheModel(t *testing.T) {
 	t.Parallel()
 	const historiesMax = 100_000
 	databaseURL, pool := newDatabase(t)
-	servicePool, err := connect(t.Context(), databaseURL)
+	servicePool, err := connect(t.Context(), databaseURL, nil)
 	must(t, err)
 	t.Cleanup(servicePool.Close)
 	store, err := idem.New(servicePool, idem.Config{})

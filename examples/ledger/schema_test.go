@@ -144,3 +144,21 @@ func TestDownAndUp(t *testing.T) {
 	}
 	must(t, migrate(t.Context(), pool))
 }
+
+// A role that is called like the schema finds it first in its search_path once
+// it is there. Migrating again must find the version table all the same.
+func TestMigratingAgainAsARoleCalledLedger(t *testing.T) {
+	t.Parallel()
+	name := strings.ToLower("ledger_" + newKey())
+	must(t, onServer(t.Context(), "create database "+name))
+	t.Cleanup(func() {
+		must(t, onServer(context.WithoutCancel(t.Context()), "drop database "+name+" with (force)"))
+	})
+	for range 2 {
+		pool, err := connect(t.Context(), databaseURL(name)+" search_path=ledger,public", nil)
+		must(t, err)
+		err = migrate(t.Context(), pool)
+		pool.Close()
+		must(t, err)
+	}
+}

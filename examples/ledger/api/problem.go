@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/idempg/idempg/examples/ledger/book"
+	"github.com/idempg/idempg/fibermw"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -65,7 +66,10 @@ func problemOf(err error) Problem {
 	status := http.StatusInternalServerError
 	var invalid *book.InvalidError
 	var fiberErr *fiber.Error
+	var library *fibermw.Problem
 	switch {
+	case errors.As(err, &library):
+		return Problem{Type: library.Type, Title: library.Title, Status: library.Status, Detail: library.Detail}
 	case errors.As(err, &invalid):
 		return invalidRequest(invalid, http.StatusBadRequest)
 	case errors.As(err, &fiberErr) && fiberErr.Code == http.StatusRequestEntityTooLarge:
@@ -94,13 +98,22 @@ func (p Problem) json() []byte {
 	return encoded
 }
 
+// passProblem has renderError answer what fibermw refuses, so that all problems
+// are rendered and logged in one way.
+func passProblem(_ *fiber.Ctx, problem *fibermw.Problem) error { return problem }
+
 // renderError answers an error of any handler.
 func renderError(c *fiber.Ctx, err error) error {
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError {
-		slog.ErrorContext(c.UserContext(), "request failed", "method", c.Method(), "path", c.Path(), "error", err)
+		cause := err
+		var library *fibermw.Problem
+		if errors.As(err, &library) && errors.Unwrap(library) != nil {
+			cause = errors.Unwrap(library)
+		}
+		slog.ErrorContext(c.UserContext(), "request failed", "method", c.Method(), "path", c.Path(), "error", cause)
 	}
-	if p.Status == http.StatusServiceUnavailable {
+	if p.Status == http.StatusServiceUnavailable || errors.Is(err, idem.ErrInFlight) {
 		c.Set(fiber.HeaderRetryAfter, retryAfterSeconds)
 	}
 	return c.Status(p.Status).JSON(p, mimeProblem)

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/examples/ledger/page"
+	"github.com/idempg/idempg/examples/ledger/telemetry"
 	"github.com/idempg/idempg/fibermw"
 	"github.com/idempg/idempg/idem"
 )
@@ -25,13 +27,24 @@ const (
 	idleTimeout    = time.Minute
 )
 
-// Config is what the service stands on.
+// Config is what the service stands on. Pool, Store, Keys and Outboxes are
+// required.
 type Config struct {
 	Pool     *pgxpool.Pool
 	Store    *idem.Store
 	Keys     Keys
 	Outboxes Outboxes
 	Page     page.Config // its Crash makes the API honour the header Ledger-Demo-Crash
+
+	// Metrics count requests. Defaults to some that nobody reads.
+	Metrics *telemetry.Metrics
+	// ServeMetrics answers /metrics, to whoever can reach the service.
+	ServeMetrics bool
+	// Tracing makes a span of each request. nil makes none.
+	Tracing *telemetry.Tracing
+	// Draining is closed when no more requests shall come: /readyz then says so.
+	// nil never is.
+	Draining <-chan struct{}
 }
 
 // Outboxes make outboxes that commit with what a request writes.
@@ -45,11 +58,14 @@ type Outboxes interface {
 // the idempotency key.
 func New(config Config) *fiber.App {
 	pool, store, crash := config.Pool, config.Store, crashes(config.Page.Crash)
+	if config.Metrics == nil {
+		config.Metrics = telemetry.NewMetrics(pool)
+	}
 	read := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
 		return func(c *fiber.Ctx) error { return handler(c, book.New(tenantOf(c), pool)) }
 	}
 	once := func(handler func(*fiber.Ctx, book.Book) error) fiber.Handler {
-		rules := fibermw.Config{Store: store, Scope: tenantScope}
+		rules := fibermw.Config{Store: store, Scope: tenantScope, ErrorHandler: passProblem}
 		return fibermw.Handle(rules, func(c *fiber.Ctx, tx pgx.Tx) error {
 			err := handler(c, book.New(tenantOf(c), tx).With(config.Outboxes.On(tx)))
 			crash.at(c, crashBefore)
@@ -69,10 +85,16 @@ func New(config Config) *fiber.App {
 	// The page asks every two seconds what is new, so it stays out of the log.
 	page.Register(app, config.Page)
 	app.Get("/page/live", recovery, config.Keys.authenticate, limitTime, read(page.Live(store, tenantScope)))
-	app.Use(logRequests, recovery)
+	if config.Tracing != nil {
+		app.Use(traceRequests(config.Tracing.Provider))
+	}
+	app.Use(observeRequests(config.Metrics), recovery)
 	app.Get("/healthz", func(c *fiber.Ctx) error { return c.JSON(fiber.Map{"ok": true}) })
-	app.Get("/readyz", ready(pool))
+	app.Get("/readyz", ready(pool, config.Draining))
 	app.Get("/openapi.yaml", getOpenAPI)
+	if config.ServeMetrics {
+		app.Get("/metrics", adaptor.HTTPHandler(config.Metrics.Handler()))
+	}
 
 	v1 := app.Group("/v1", config.Keys.authenticate, limitTime, crash.afterCommit)
 	v1.Post("/accounts", once(postAccount))

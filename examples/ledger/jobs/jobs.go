@@ -52,8 +52,9 @@ type Config struct {
 	// SweepInterval is the time between two sweeps. Defaults to 5 minutes.
 	SweepInterval time.Duration
 
-	// OnSweep is told how each sweep ended. Defaults to nobody.
-	OnSweep func(idem.SweepResult, error)
+	// OnSweep is told how each sweep ended, and how long it took. Defaults to
+	// nobody.
+	OnSweep func(idem.SweepResult, time.Duration, error)
 }
 
 // Jobs writes jobs, and works them off once it is started.

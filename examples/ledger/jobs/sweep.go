@@ -27,14 +27,15 @@ func periodicSweep(interval time.Duration) *river.PeriodicJob {
 type sweeper struct {
 	river.WorkerDefaults[sweep]
 	store   *idem.Store
-	onSweep func(idem.SweepResult, error)
+	onSweep func(idem.SweepResult, time.Duration, error)
 }
 
 func (s *sweeper) Work(ctx context.Context, _ *river.Job[sweep]) error {
+	start := time.Now()
 	result, err := s.store.Sweep(ctx, idem.SweepOptions{})
 	slog.InfoContext(ctx, "sweep", "records", result.Records, "more", result.More) // River logs err
 	if s.onSweep != nil {
-		s.onSweep(result, err)
+		s.onSweep(result, time.Since(start), err)
 	}
 	return err
 }
