@@ -20,6 +20,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/idempg/idempg v0.0.0
 	github.com/jackc/pgx/v5 v5.13.0
+	// The OpenAPI document, and the check of every answer to a test with it: released this month. Tests only.
 	github.com/pb33f/libopenapi v0.42.4
 	github.com/pb33f/libopenapi-validator v0.16.2
 	github.com/pressly/goose/v3 v3.30.1
@@ -36,7 +37,6 @@ require (
 	github.com/schollz/progressbar/v3 v3.19.1
 	// Signatures of Standard Webhooks, by the authors of the specification: tagged this year, no dependencies.
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
-	// The bar of the command storm on a terminal: released this year.
 	// Traces, and their export by OTLP.
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.47.0
@@ -51,6 +51,7 @@ require (
 	// Numbers as 1,234 in the report of the command storm, and how many decimals a currency has; pgx needs it anyway.
 	golang.org/x/text v0.44.0
 	google.golang.org/protobuf v1.36.12
+	// Random histories that shrink to the shortest one that fails: released this year, no dependencies. Tests only.
 	pgregory.net/rapid v1.3.0
 )
 
