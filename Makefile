@@ -60,6 +60,11 @@ fuzz: ## Fuzz each target with FUZZ_TIME inputs, one after the other.
 		done; \
 	done; exit $$status
 
+.PHONY: test-histories
+test-histories: ## Compare the example with its model in 2000 random histories, without the race detector (2 minutes).
+	@echo "== examples/ledger: go test -run RandomHistories"
+	cd examples/ledger && go test -count=1 -timeout 30m $(TEST_FLAGS) -run RandomHistories . -rapid.checks=2000
+
 .PHONY: faults
 faults: ## Break calls at every message in every manner, then 10,000 at random (an hour).
 	cd integration && IDEM_FAULT_ROUNDS=10000 go test -timeout 3h -v -run FaultsAt .

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/idem"
 )
 
@@ -176,7 +177,9 @@ func TestThePageAsksForTheAPIKey(t *testing.T) {
 	must(t, err)
 	keys, _, err := api.ParseKeys("s3cret:globex")
 	must(t, err)
-	service := serveApp(t, api.New(api.Config{Pool: pool, Store: store, Keys: keys}))
+	service := serveApp(t, api.New(api.Config{
+		Pool: pool, Store: store, Keys: keys, Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store}),
+	}))
 	tab := openTab(t, service.url)
 	if body := service.as("").get("/").body; strings.Contains(body, "s3cret") || strings.Contains(body, "demo-key") {
 		t.Errorf("the page holds a key:\n%s", body)

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idempg/idempg/examples/ledger/api"
+	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/telemetry"
 	"github.com/idempg/idempg/idem"
 )
@@ -177,7 +178,10 @@ func TestATraceLeadsFromTheRequestToTheCOMMIT(t *testing.T) {
 	must(t, err)
 	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
-	service := serveApp(t, api.New(api.Config{Pool: pool, Store: store, Keys: keys, Metrics: metrics, Tracing: tracing}))
+	service := serveApp(t, api.New(api.Config{
+		Pool: pool, Store: store, Keys: keys, Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store}),
+		Metrics: metrics, Tracing: tracing,
+	}))
 	service.open("bank", "EUR", "null")
 	service.open("alice", "EUR", "0")
 	must(t, tracing.Provider.ForceFlush(t.Context()))
