@@ -177,7 +177,7 @@ func TestAnEventSurvivesKillOfTheReceiver(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*testing.T, *pgxpool.Pool) (release func()){
 		"before it counts": func(t *testing.T, pool *pgxpool.Pool) func() {
-			_, err := pool.Exec(t.Context(), "insert into receiver.turnover (account, currency) values ('alice', 'EUR')")
+			_, err := pool.Exec(t.Context(), "insert into receiver.turnover (tenant, account, currency) values ('acme', 'alice', 'EUR')")
 			must(t, err)
 			return hold(t, pool, "select from receiver.turnover for update")
 		},

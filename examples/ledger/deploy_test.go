@@ -12,13 +12,17 @@ import (
 	"github.com/VictoriaMetrics/metricsql"
 	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/idempg/idempg/examples/ledger/jobs"
 )
 
 // exportedSeries maps each series of a service that has done a little of
 // everything to the names of its labels.
 func exportedSeries(t *testing.T) map[string][]string {
 	t.Helper()
-	service, _ := newService(t)
+	service, pool := newService(t)
+	startJobs(t, pool, jobs.Config{})
+	await(t, pool, "River knows its queues", "select count(*) = 3 from river.river_queue")
 	service.open("bank", "EUR", "null")
 	service.scrape()                             // is a request, too
 	series := map[string][]string{"up": {"job"}} // Prometheus's own

@@ -56,7 +56,7 @@ func signedEvent(t *testing.T, id, body string, at time.Time) *http.Request {
 }
 
 func transferPosted(id, from, to string, amount int64) string {
-	return fmt.Sprintf(`{"id":%q,"type":"transfer.posted","timestamp":"2030-01-02T03:04:05Z","data":{"id":"x","from":%q,"to":%q,"amount":%d,"currency":"EUR","reference":null}}`,
+	return fmt.Sprintf(`{"id":%q,"type":"transfer.posted","tenant":"acme","timestamp":"2030-01-02T03:04:05Z","data":{"id":"x","from":%q,"to":%q,"amount":%d,"currency":"EUR","reference":null}}`,
 		id, from, to, amount)
 }
 

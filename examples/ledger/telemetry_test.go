@@ -125,6 +125,37 @@ func TestTheSweepsBacklogIsMeasured(t *testing.T) {
 	}
 }
 
+// Jobs that wait show in the queue that they wait in, and for how long.
+func TestTheQueuesAreMeasured(t *testing.T) {
+	t.Parallel()
+	service, pool := newService(t)
+	service.open("bank", "EUR", "null")
+	service.open("alice", "EUR", "0")
+	_, err := pool.Exec(t.Context(), "insert into river.river_queue (name, updated_at) values ('webhooks', now()), ('payouts', now())")
+	must(t, err)
+	check := func(state string, jobs, lagMin float64) {
+		t.Helper()
+		families := service.scrape()
+		if got := value(families, "river_jobs", map[string]string{"queue": "webhooks", "state": state}); got != jobs {
+			t.Errorf("%v jobs are %s, want %v", got, state, jobs)
+		}
+		if got := value(families, "river_jobs_lag_seconds", map[string]string{"queue": "webhooks"}); got < lagMin || got > lagMin+stateWaitMax.Seconds() {
+			t.Errorf("a lag of %v s, want %v", got, lagMin)
+		}
+		if got := value(families, "river_jobs", map[string]string{"queue": "payouts"}); got != 0 {
+			t.Errorf("%v jobs in the other queue", got)
+		}
+	}
+	check("available", 0, 0)
+	want(t, service.post("/v1/transfers", newKey(), transferBody("bank", "alice", 700)), http.StatusCreated)
+	_, err = pool.Exec(t.Context(), "update river.river_job set scheduled_at = now() - interval '2 hours'")
+	must(t, err)
+	check("available", 1, 7200)
+	_, err = pool.Exec(t.Context(), "update river.river_job set state = 'discarded', finalized_at = now()")
+	must(t, err)
+	check("discarded", 1, 0)
+}
+
 // Goal: no client makes series. Method: ask for what is new each time, and count.
 func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	t.Parallel()

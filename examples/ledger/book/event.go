@@ -13,6 +13,7 @@ import (
 type Event struct {
 	ID        uuid.UUID       `json:"id"` // version 7
 	Type      string          `json:"type"`
+	Tenant    string          `json:"tenant"`
 	Timestamp time.Time       `json:"timestamp"`
 	Data      json.RawMessage `json:"data"` // what stays true: no balances, no states
 }
@@ -20,8 +21,8 @@ type Event struct {
 // Outbox takes what others have to do or to know because of what a book writes.
 // It writes that in the same transaction.
 type Outbox interface {
-	// Emit tells e to whoever listens to the events of tenant.
-	Emit(ctx context.Context, tenant string, e Event) error
+	// Emit tells e to whoever listens to events.
+	Emit(ctx context.Context, e Event) error
 
 	// ExpireHold has Book.Expire called when the time of a hold is over.
 	ExpireHold(ctx context.Context, tenant string, hold uuid.UUID, at time.Time) error
@@ -99,5 +100,5 @@ func emit(ctx context.Context, outbox Outbox, tenant, kind string, data any) err
 	if err != nil {
 		return err
 	}
-	return outbox.Emit(ctx, tenant, Event{ID: id, Type: kind, Timestamp: time.Now().UTC(), Data: encoded})
+	return outbox.Emit(ctx, Event{ID: id, Type: kind, Tenant: tenant, Timestamp: time.Now().UTC(), Data: encoded})
 }

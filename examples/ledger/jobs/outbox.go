@@ -27,11 +27,11 @@ func (j *Jobs) In(batch *idem.Batch) book.Outbox {
 	return outbox{j, recorder{pool: j.pool, batch: batch}}
 }
 
-func (o outbox) Emit(ctx context.Context, tenant string, e book.Event) error {
+func (o outbox) Emit(ctx context.Context, e book.Event) error {
 	if o.jobs.webhook == nil {
 		return nil
 	}
-	return o.insert(ctx, delivery{tenant, e}, &river.InsertOpts{Queue: queueWebhooks})
+	return o.insert(ctx, delivery{e}, &river.InsertOpts{Queue: queueWebhooks})
 }
 
 func (o outbox) insert(ctx context.Context, args river.JobArgs, options *river.InsertOpts) error {

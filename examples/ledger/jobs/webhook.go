@@ -60,10 +60,9 @@ func NewWebhook(address *url.URL, signer *Signer) *Webhook {
 	}}
 }
 
-// delivery is an event on its way. The tenant is for whoever looks at the job.
+// delivery is an event on its way.
 type delivery struct {
-	Tenant string     `json:"tenant"`
-	Event  book.Event `json:"event"`
+	Event book.Event `json:"event"`
 }
 
 func (delivery) Kind() string { return "webhook" }

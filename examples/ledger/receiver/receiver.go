@@ -46,8 +46,9 @@ func New(store *idem.Store, verifier *standardwebhooks.Webhook) *Receiver {
 
 // event is what the ledger sends. Its data depends on its type.
 type event struct {
-	Type string          `json:"type"`
-	Data json.RawMessage `json:"data"`
+	Type   string          `json:"type"`
+	Tenant string          `json:"tenant"`
+	Data   json.RawMessage `json:"data"`
 }
 
 // transfer is the part of a posted one that is counted. It has two accounts, or
@@ -123,13 +124,13 @@ func handle(ctx context.Context, tx pgx.Tx, e event) error {
 	}
 	// In the order of the accounts, so that crossed transfers do not deadlock.
 	_, err = tx.Exec(ctx, `
-		insert into receiver.turnover as t (account, currency, sent, received, transfers)
-		select account, currency, greatest(-amount, 0), greatest(amount, 0), 1
+		insert into receiver.turnover as t (tenant, account, currency, sent, received, transfers)
+		select $2, account, currency, greatest(-amount, 0), greatest(amount, 0), 1
 		from json_to_recordset($1) as legs (account text, currency text, amount bigint)
 		order by account
-		on conflict (account, currency) do update set
+		on conflict (tenant, account, currency) do update set
 			sent = t.sent + excluded.sent, received = t.received + excluded.received, transfers = t.transfers + 1`,
-		string(legs))
+		string(legs), e.Tenant)
 	return err
 }
 
