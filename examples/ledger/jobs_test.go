@@ -80,7 +80,7 @@ func wantEvents(t *testing.T, pool *pgxpool.Pool) {
 				end as data
 			from ledger.transfers t
 		) t full join (
-			select args->>'tenant' as tenant, (args->'event'->'data'->>'id')::uuid as id, count(*) as jobs, min(args->'event'->>'data')::jsonb as data
+			select args->'event'->>'tenant' as tenant, (args->'event'->'data'->>'id')::uuid as id, count(*) as jobs, min(args->'event'->>'data')::jsonb as data
 			from river.river_job where kind = 'webhook' and args->'event'->>'type' = 'transfer.posted'
 			group by 1, 2
 		) e on e.tenant = t.tenant and e.id = t.id
