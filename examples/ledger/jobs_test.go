@@ -283,3 +283,24 @@ func TestTwoInstancesSweepOnce(t *testing.T) {
 		t.Errorf("%d records are left", n)
 	}
 }
+
+// A call to Sweep removes 100,000 records at the most; the job calls again.
+func TestASweepGoesOnUntilNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	_, pool := newDatabase(t)
+	store, err := idem.New(pool, idem.Config{})
+	must(t, err)
+	_, err = store.Do(t.Context(), idem.Request{Scope: "acme", Key: "k", Fingerprint: idem.NewFingerprint(nil), TTL: time.Millisecond},
+		func(context.Context, pgx.Tx) (idem.Response, error) { return idem.Response{}, nil })
+	must(t, err)
+	columns := one[string](t, pool, `select string_agg(quote_ident(column_name), ', ') from information_schema.columns
+		where table_schema = 'idem' and table_name = 'records' and column_name <> 'id'`)
+	_, err = pool.Exec(t.Context(), `insert into idem.records (id, `+columns+`)
+		select gen_random_uuid(), `+columns+` from idem.records, generate_series(1, 100000)`)
+	must(t, err)
+	startJobs(t, pool, jobs.Config{SweepInterval: 10_000 * time.Hour})
+	awaitJobs(t, pool, 1, "sweep", rivertype.JobStateCompleted)
+	if n := one[int](t, pool, "select count(*) from idem.records"); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
+}

@@ -30,12 +30,18 @@ type sweeper struct {
 	onSweep func(idem.SweepResult, time.Duration, error)
 }
 
+// Work sweeps until nothing that has expired is left, or the time of a job is
+// over: the next one goes on then.
 func (s *sweeper) Work(ctx context.Context, _ *river.Job[sweep]) error {
-	start := time.Now()
-	result, err := s.store.Sweep(ctx, idem.SweepOptions{})
-	slog.InfoContext(ctx, "sweep", "records", result.Records, "more", result.More) // River logs err
-	if s.onSweep != nil {
-		s.onSweep(result, time.Since(start), err)
+	for {
+		start := time.Now()
+		result, err := s.store.Sweep(ctx, idem.SweepOptions{})
+		slog.InfoContext(ctx, "sweep", "records", result.Records, "more", result.More) // River logs err
+		if s.onSweep != nil {
+			s.onSweep(result, time.Since(start), err)
+		}
+		if err != nil || !result.More {
+			return err
+		}
 	}
-	return err
 }
