@@ -121,7 +121,11 @@ func (b Book) Transfers(ctx context.Context, page Page) ([]Transfer, *string, er
 
 // readTransfers returns those of ids that there are, newest first.
 func (b Book) readTransfers(ctx context.Context, ids ...uuid.UUID) ([]Transfer, error) {
-	rows, err := b.db.Transfers(ctx, postgres.TransfersParams{Tenant: b.tenant, Ids: ids})
+	texts := make([]string, len(ids)) // which pgx can encode without asking the server what they are
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	rows, err := b.db.Transfers(ctx, postgres.TransfersParams{Tenant: b.tenant, Ids: texts})
 	if err != nil {
 		return nil, err
 	}

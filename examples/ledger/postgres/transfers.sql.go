@@ -62,7 +62,7 @@ with transfer as (
     returning a.id, a.currency, a.balance, a.version, leg.amount
 ), posted as (
     insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
-    select $1, id, version, $2, amount, balance from changed
+    select $1::text, id, version, $2::uuid, amount, balance from changed
 )
 select changed.id as account, changed.amount::bigint as amount, changed.currency, changed.balance, transfer.created_at
 from changed, transfer
@@ -138,9 +138,9 @@ with transfer as (
     returning id, balance, version
 ), posted as (
     insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
-    select $1, id, version, $2, 0 - $5::bigint, balance from payer
+    select $1::text, id, version, $2::uuid, 0 - $5::bigint, balance from payer
     union all
-    select $1, id, version, $2, $5::bigint, balance from payee
+    select $1::text, id, version, $2::uuid, $5::bigint, balance from payee
 )
 select transfer.created_at, payer.balance as from_balance, payee.balance as to_balance
 from transfer, payer, payee
@@ -269,13 +269,13 @@ select t.tenant, t.id, t.from_account, t.to_account, t.amount, t.currency, t.ref
 )::json as legs
 from ledger.transfers t
 left join ledger.transfers r on r.tenant = t.tenant and r.reverses = t.id
-where t.tenant = $1 and t.id = any ($2::uuid[])
+where t.tenant = $1 and t.id = any (cast($2::text[] as uuid[]))
 order by t.id desc
 `
 
 type TransfersParams struct {
 	Tenant string
-	Ids    []uuid.UUID
+	Ids    []string
 }
 
 type TransfersRow struct {

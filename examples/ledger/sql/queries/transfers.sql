@@ -31,9 +31,9 @@ with transfer as (
     returning id, balance, version
 ), posted as (
     insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
-    select @tenant, id, version, @id, 0 - @amount::bigint, balance from payer
+    select @tenant::text, id, version, @id::uuid, 0 - @amount::bigint, balance from payer
     union all
-    select @tenant, id, version, @id, @amount::bigint, balance from payee
+    select @tenant::text, id, version, @id::uuid, @amount::bigint, balance from payee
 )
 select transfer.created_at, payer.balance as from_balance, payee.balance as to_balance
 from transfer, payer, payee;
@@ -53,7 +53,7 @@ with transfer as (
     returning a.id, a.currency, a.balance, a.version, leg.amount
 ), posted as (
     insert into ledger.entries (tenant, account_id, version, transfer_id, amount, balance)
-    select @tenant, id, version, @id, amount, balance from changed
+    select @tenant::text, id, version, @id::uuid, amount, balance from changed
 )
 select changed.id as account, changed.amount::bigint as amount, changed.currency, changed.balance, transfer.created_at
 from changed, transfer
@@ -70,7 +70,7 @@ select sqlc.embed(t), r.id as reversed_by, (
 )::json as legs
 from ledger.transfers t
 left join ledger.transfers r on r.tenant = t.tenant and r.reverses = t.id
-where t.tenant = @tenant and t.id = any (@ids::uuid[])
+where t.tenant = @tenant and t.id = any (cast(@ids::text[] as uuid[]))
 order by t.id desc;
 
 -- name: TransferIDs :many
