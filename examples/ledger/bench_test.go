@@ -50,7 +50,25 @@ func BenchmarkTransfer(b *testing.B) {
 				openForBenchmark(b, pool, requests[i].From, requests[i].To)
 			}
 			work := newJobs(b, jobs.Config{Pool: pool, Store: store})
-			compare(b, requests, transferByHandler(store, work), transferByBatch(store, work))
+			compare(b, requests, named{"handler", transferByHandler(store, work)}, named{"batch", transferByBatch(store, work)})
+		})
+	}
+}
+
+// BenchmarkEvent compares transfers that write no event with those that do. Nobody
+// delivers it meanwhile.
+func BenchmarkEvent(b *testing.B) {
+	_, pool := newDatabase(b)
+	store, err := idem.New(pool, idem.Config{})
+	must(b, err)
+	openForBenchmark(b, pool, "payer", "payee")
+	silent, err := jobs.New(jobs.Config{Pool: pool, Store: store})
+	must(b, err)
+	telling := newJobs(b, jobs.Config{Pool: pool, Store: store})
+	for name, way := range map[string]func(*idem.Store, api.Outboxes) transferWay{"handler": transferByHandler, "batch": transferByBatch} {
+		b.Run(name, func(b *testing.B) {
+			requests := []book.NewTransfer{{From: "payer", To: "payee", Amount: 1, Currency: "EUR"}}
+			compare(b, requests, named{"without", way(store, silent)}, named{"with", way(store, telling)})
 		})
 	}
 }
@@ -60,8 +78,14 @@ const roundTransfers = 50 // of each client, before it is the other way's turn
 // transferWay makes a transfer under a new key.
 type transferWay func(ctx context.Context, key string, t book.NewTransfer) (idem.Result, error)
 
+// named is a way to be compared with another.
+type named struct {
+	name string
+	way  transferWay
+}
+
 // compare runs b.N transfers of each client in each way.
-func compare(b *testing.B, requests []book.NewTransfer, handler, batch transferWay) {
+func compare(b *testing.B, requests []book.NewTransfer, first, second named) {
 	run := func(way transferWay, n int) time.Duration {
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -78,20 +102,20 @@ func compare(b *testing.B, requests []book.NewTransfer, handler, batch transferW
 		wg.Wait()
 		return time.Since(start)
 	}
-	run(handler, 10) // connects and prepares
-	run(batch, 10)
-	var byHandler, byBatch time.Duration
+	run(first.way, 10) // connects and prepares
+	run(second.way, 10)
+	var byFirst, bySecond time.Duration
 	b.ResetTimer()
 	for left := b.N; left > 0; left -= roundTransfers {
 		n := min(left, roundTransfers)
-		byHandler += run(handler, n)
-		byBatch += run(batch, n)
+		byFirst += run(first.way, n)
+		bySecond += run(second.way, n)
 	}
 	perTransfer := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(b.N*len(requests)) }
 	b.ReportMetric(0, "ns/op") // of both ways together, which means nothing
-	b.ReportMetric(perTransfer(byHandler), "handler-µs/transfer")
-	b.ReportMetric(perTransfer(byBatch), "batch-µs/transfer")
-	b.ReportMetric(float64(byBatch)/float64(byHandler), "batch/handler")
+	b.ReportMetric(perTransfer(byFirst), first.name+"-µs/transfer")
+	b.ReportMetric(perTransfer(bySecond), second.name+"-µs/transfer")
+	b.ReportMetric(float64(bySecond)/float64(byFirst), second.name+"/"+first.name)
 }
 
 func transferByHandler(store *idem.Store, outboxes api.Outboxes) transferWay {

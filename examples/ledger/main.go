@@ -123,7 +123,7 @@ func serveOn(ctx context.Context, listener net.Listener, config Config, stdout i
 		return err
 	case <-ctx.Done(): // /readyz says no from here on
 	}
-	slog.Info("draining", "delay", config.DrainDelay, "timeout", drainTimeout)
+	slog.Info("draining", "delay", config.DrainDelay.String(), "timeout", drainTimeout.String())
 	time.Sleep(config.DrainDelay) // a second signal does not wait for it
 	return app.ShutdownWithTimeout(drainTimeout)
 }
