@@ -255,8 +255,7 @@ func TestAFrozenOwnerFreesTheKey(t *testing.T) {
 	owner := hold()
 	done := goDo(t.Context(), frozen, request("k"), owner.mutation(created("k")))
 	<-owner.entered
-	await(t, b.pool, "the key is free", `select not exists (select from pg_locks where locktype = 'advisory'
-		and database = (select oid from pg_database where datname = current_database()))`)
+	b.awaitFreeKeys(t)
 	if result := mustDo(t, b.store, request("k"), created("k")); result.Replayed {
 		t.Error("the frozen owner has a record")
 	}

@@ -324,6 +324,7 @@ func TestRowsLeftOpenAbort(t *testing.T) {
 		t.Errorf("error is %v, want one that says to close the rows", err)
 	}
 	b.wantEffects(t, "k", 0)
+	b.awaitFreeKeys(t) // the connection with the rows was dropped
 	mustDo(t, b.store, request("k"), created("k"))
 }
 

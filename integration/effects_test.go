@@ -97,6 +97,14 @@ func await(t *testing.T, pool *pgxpool.Pool, what, sql string, args ...any) {
 	}
 }
 
+// awaitFreeKeys returns when no backend holds a key: one whose connection was
+// dropped does for a moment more.
+func (b *bench) awaitFreeKeys(t *testing.T) {
+	t.Helper()
+	await(t, b.pool, "the key is free", `select not exists (select from pg_locks where locktype = 'advisory'
+		and database = (select oid from pg_database where datname = current_database()))`)
+}
+
 // request is a valid Request for key.
 func request(key string) idem.Request {
 	return idem.Request{

@@ -90,7 +90,7 @@ func TestACallThatFailsAtAStep(t *testing.T) {
 						_, err := b.store.Lookup(t.Context(), "acme", "k")
 						wantError(t, err, idem.ErrNotFound)
 					}
-					await(t, b.pool, "the key is free", "select not exists (select from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()))")
+					b.awaitFreeKeys(t)
 					if again := mustDo(t, b.store, request("k"), mutation); again.Replayed != c.durable {
 						t.Errorf("a retry has Replayed %v, want %v", again.Replayed, c.durable)
 					}
