@@ -16,6 +16,7 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/jobs"
 	"github.com/idempg/idempg/examples/ledger/receiver"
+	"github.com/idempg/idempg/internal/localpg"
 	"github.com/idempg/idempg/migrations"
 )
 
@@ -42,6 +43,16 @@ func openDatabase(ctx context.Context, url string, migrate migration, tracer pgx
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	return pool, nil
+}
+
+// startOwnPostgres starts a throwaway server, in place of a database that was not
+// named. The caller stops it in the end.
+func startOwnPostgres(ctx context.Context) (*localpg.Server, error) {
+	server, err := localpg.Start(ctx, localpg.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", err)
+	}
+	return server, nil
 }
 
 func connect(ctx context.Context, url string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {

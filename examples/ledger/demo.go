@@ -13,7 +13,6 @@ import (
 
 	"github.com/idempg/idempg/examples/ledger/book"
 	"github.com/idempg/idempg/examples/ledger/supervisor"
-	"github.com/idempg/idempg/internal/localpg"
 )
 
 const (
@@ -31,9 +30,9 @@ var demoAccounts = []struct {
 // runDemo runs the service on a throwaway Postgres. It is a child process, which
 // visitors of the page may crash: it is started again, and its socket stays.
 func runDemo(ctx context.Context, config Config, stdout io.Writer) (err error) {
-	server, err := localpg.Start(ctx, localpg.Options{})
+	server, err := startOwnPostgres(ctx)
 	if err != nil {
-		return fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	service, err := supervisor.Start(supervisor.Config{

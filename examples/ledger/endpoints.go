@@ -13,7 +13,6 @@ import (
 	"github.com/idempg/idempg/examples/ledger/provider"
 	"github.com/idempg/idempg/examples/ledger/receiver"
 	"github.com/idempg/idempg/idem"
-	"github.com/idempg/idempg/internal/localpg"
 )
 
 const (
@@ -31,9 +30,9 @@ func serveReceiver(ctx context.Context, lookup func(string) (string, bool), stdo
 	}
 	url, _ := lookup("DATABASE_URL")
 	if url == "" {
-		server, startErr := localpg.Start(ctx, localpg.Options{})
+		server, startErr := startOwnPostgres(ctx)
 		if startErr != nil {
-			return fmt.Errorf("DATABASE_URL is not set, and no Postgres of its own: %w", startErr)
+			return startErr
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		url = server.URL

@@ -21,22 +21,14 @@ import (
 func TestTransfersAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	app, store := newAppOn(t, pool)
-	openTestAccounts(t, app)
+	app, store := newAppOn(t, pool, jobs.Config{})
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: transferBody("bank", "alice", 700),
 		idemtest.Other:    transferBody("bank", "alice", 9900),
 		idemtest.Refused:  transferBody("poor", "alice", 700),
 	}
-	idemtest.Run(t, idemtest.App{
-		Store: store,
-		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
-			return newTestRequest("/v1/transfers", bodies[r.Variant])
-		}),
-		Effect:   idemtest.Query(pool, "select balance from ledger.accounts where tenant = 'acme' and id = 'alice'"),
-		Refusals: true,
-	})
-	wantBalancedBooks(t, pool)
+	runOnce(t, app, store, pool, "/v1/transfers", bodies,
+		"select balance from ledger.accounts where tenant = 'acme' and id = 'alice'")
 	wantEvents(t, pool)
 }
 
@@ -44,7 +36,7 @@ func TestTransfersAreExactlyOnce(t *testing.T) {
 func TestAccountsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	app, store := newAppOn(t, pool)
+	app, store := newAppOn(t, pool, jobs.Config{})
 	currencies := map[idemtest.Variant]string{idemtest.Original: "EUR", idemtest.Other: "JPY", idemtest.Refused: "euro"}
 	idemtest.Run(t, idemtest.App{
 		Store: store,
@@ -57,13 +49,31 @@ func TestAccountsAreExactlyOnce(t *testing.T) {
 	})
 }
 
-func newAppOn(t *testing.T, pool *pgxpool.Pool) (*fiber.App, *idem.Store) {
+// runOnce proves that a POST of one of bodies to path, which moves money between
+// the test accounts, is exactly once. effect is a query for what it does.
+func runOnce(t *testing.T, app *fiber.App, store *idem.Store, pool *pgxpool.Pool, path string, bodies map[idemtest.Variant]string, effect string) {
+	t.Helper()
+	openTestAccounts(t, app)
+	idemtest.Run(t, idemtest.App{
+		Store: store,
+		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
+			return newTestRequest(path, bodies[r.Variant])
+		}),
+		Effect:   idemtest.Query(pool, effect),
+		Refusals: true,
+	})
+	wantBalancedBooks(t, pool)
+}
+
+// newAppOn returns an app whose jobs have what config says beside pool and store.
+func newAppOn(t *testing.T, pool *pgxpool.Pool, config jobs.Config) (*fiber.App, *idem.Store) {
 	t.Helper()
 	store, err := idem.New(pool, idem.Config{})
 	must(t, err)
 	keys, _, err := api.ParseKeys(defaultKeys)
 	must(t, err)
-	return api.New(api.Config{Pool: pool, Store: store, Keys: keys, Outboxes: newJobs(t, jobs.Config{Pool: pool, Store: store})}), store
+	config.Pool, config.Store = pool, store
+	return api.New(api.Config{Pool: pool, Store: store, Keys: keys, Outboxes: newJobs(t, config)}), store
 }
 
 func testFiber(app *fiber.App) func(*http.Request) (*http.Response, error) {
@@ -97,20 +107,12 @@ func openTestAccounts(t *testing.T, app *fiber.App) {
 func TestHoldsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	app, store := newAppOn(t, pool)
-	openTestAccounts(t, app)
+	app, store := newAppOn(t, pool, jobs.Config{})
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: holdBody("bank", "alice", 700),
 		idemtest.Other:    holdBody("bank", "alice", 9900),
 		idemtest.Refused:  holdBody("poor", "alice", 700),
 	}
-	idemtest.Run(t, idemtest.App{
-		Store: store,
-		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
-			return newTestRequest("/v1/holds", bodies[r.Variant])
-		}),
-		Effect:   idemtest.Query(pool, "select held from ledger.accounts where tenant = 'acme' and id = 'bank'"),
-		Refusals: true,
-	})
-	wantBalancedBooks(t, pool)
+	runOnce(t, app, store, pool, "/v1/holds", bodies,
+		"select held from ledger.accounts where tenant = 'acme' and id = 'bank'")
 }

@@ -248,18 +248,24 @@ func TestWithoutAnEndpointThereAreNoEvents(t *testing.T) {
 	}
 }
 
-// Goal: expired records are forgotten by one sweep, however many instances there
-// are. Method: the instance that has swept stops; another becomes the leader, and
-// asks for the sweep of the same time again.
-func TestTwoInstancesSweepOnce(t *testing.T) {
-	t.Parallel()
-	_, pool := newDatabase(t)
+// makeExpiredRecord leaves one record, for a sweep to forget.
+func makeExpiredRecord(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	store, err := idem.New(pool, idem.Config{})
 	must(t, err)
 	_, err = store.Do(t.Context(), idem.Request{Scope: "acme", Key: "k", Fingerprint: idem.NewFingerprint(nil), TTL: time.Millisecond},
 		func(context.Context, pgx.Tx) (idem.Response, error) { return idem.Response{}, nil })
 	must(t, err)
 	await(t, pool, "the record has expired", "select expires_at < statement_timestamp() from idem.records")
+}
+
+// Goal: expired records are forgotten by one sweep, however many instances there
+// are. Method: the instance that has swept stops; another becomes the leader, and
+// asks for the sweep of the same time again.
+func TestTwoInstancesSweepOnce(t *testing.T) {
+	t.Parallel()
+	_, pool := newDatabase(t)
+	makeExpiredRecord(t, pool)
 	var sweeps, records atomic.Int64
 	config := jobs.Config{SweepInterval: 10_000 * time.Hour, OnSweep: func(result idem.SweepResult, _ time.Duration, err error) {
 		if err != nil {
@@ -288,14 +294,10 @@ func TestTwoInstancesSweepOnce(t *testing.T) {
 func TestASweepGoesOnUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	_, pool := newDatabase(t)
-	store, err := idem.New(pool, idem.Config{})
-	must(t, err)
-	_, err = store.Do(t.Context(), idem.Request{Scope: "acme", Key: "k", Fingerprint: idem.NewFingerprint(nil), TTL: time.Millisecond},
-		func(context.Context, pgx.Tx) (idem.Response, error) { return idem.Response{}, nil })
-	must(t, err)
+	makeExpiredRecord(t, pool)
 	columns := one[string](t, pool, `select string_agg(quote_ident(column_name), ', ') from information_schema.columns
 		where table_schema = 'idem' and table_name = 'records' and column_name <> 'id'`)
-	_, err = pool.Exec(t.Context(), `insert into idem.records (id, `+columns+`)
+	_, err := pool.Exec(t.Context(), `insert into idem.records (id, `+columns+`)
 		select gen_random_uuid(), `+columns+` from idem.records, generate_series(1, 100000)`)
 	must(t, err)
 	startJobs(t, pool, jobs.Config{SweepInterval: 10_000 * time.Hour})

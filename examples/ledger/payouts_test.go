@@ -233,27 +233,14 @@ func TestAPayoutSurvivesKillOfTheService(t *testing.T) {
 func TestPayoutsAreExactlyOnce(t *testing.T) {
 	t.Parallel()
 	pool := idemtest.NewDatabase(t, migrate)
-	store, err := idem.New(pool, idem.Config{})
-	must(t, err)
-	keys, _, err := api.ParseKeys(defaultKeys)
-	must(t, err)
-	work := newJobs(t, jobs.Config{Pool: pool, Store: store, Provider: newProviderClient(t, "http://127.0.0.1:9")})
-	app := api.New(api.Config{Pool: pool, Store: store, Keys: keys, Outboxes: work})
-	openTestAccounts(t, app)
+	app, store := newAppOn(t, pool, jobs.Config{Provider: newProviderClient(t, "http://127.0.0.1:9")})
 	bodies := map[idemtest.Variant]string{
 		idemtest.Original: payoutBody("bank", 700, "DE89"),
 		idemtest.Other:    payoutBody("bank", 9900, "DE89"),
 		idemtest.Refused:  payoutBody("poor", 700, "DE89"),
 	}
-	idemtest.Run(t, idemtest.App{
-		Store: store,
-		Send: idemtest.HTTP(testFiber(app), func(r idemtest.Request) *http.Request { //nolint:bodyclose // HTTP closes the body
-			return newTestRequest("/v1/payouts", bodies[r.Variant])
-		}),
-		Effect:   idemtest.Query(pool, "select held from ledger.accounts where tenant = 'acme' and id = 'bank'"),
-		Refusals: true,
-	})
-	wantBalancedBooks(t, pool)
+	runOnce(t, app, store, pool, "/v1/payouts", bodies,
+		"select held from ledger.accounts where tenant = 'acme' and id = 'bank'")
 	if n := one[int](t, pool, `select count(*) from ledger.payouts p
 		full join (select args->>'payout' as payout from river.river_job where kind = 'pay') j on j.payout = p.id::text
 		where p.id is null or j.payout is null`); n != 0 {

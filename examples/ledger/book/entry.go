@@ -61,13 +61,18 @@ func (b Book) AccountAt(ctx context.Context, id string, version int64) (AccountA
 	if err != nil {
 		return AccountAt{}, err
 	}
-	at := AccountAt{ID: id, Currency: account.Currency, Version: version, At: account.CreatedAt}
+	return b.asOf(ctx, account, version)
+}
+
+// asOf returns an account that was read as it was at a version.
+func (b Book) asOf(ctx context.Context, account Account, version int64) (AccountAt, error) {
+	at := AccountAt{ID: account.ID, Currency: account.Currency, Version: version, At: account.CreatedAt}
 	if version == 0 {
 		return at, nil
 	}
-	row, err := b.db.EntryAt(ctx, postgres.EntryAtParams{Tenant: b.tenant, AccountID: id, Version: version})
+	row, err := b.db.EntryAt(ctx, postgres.EntryAtParams{Tenant: b.tenant, AccountID: account.ID, Version: version})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return AccountAt{}, fmt.Errorf("%w: account %s is at version %d", ErrVersionNotFound, id, account.Version)
+		return AccountAt{}, fmt.Errorf("%w: account %s is at version %d", ErrVersionNotFound, account.ID, account.Version)
 	}
 	at.Balance, at.At = row.Balance, row.CreatedAt.UTC()
 	return at, err

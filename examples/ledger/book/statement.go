@@ -37,12 +37,17 @@ func (b Book) Statement(ctx context.Context, id string, from, to time.Time, page
 	if err != nil {
 		return Statement{}, err
 	}
-	s := Statement{Account: id, Currency: account.Currency, From: from.UTC(), To: span.to}
-	if s.Opening, err = b.balanceAt(ctx, id, span.opening); err != nil {
+	opening, err := b.asOf(ctx, account, span.opening)
+	if err != nil {
 		return Statement{}, err
 	}
-	if s.Closing, err = b.balanceAt(ctx, id, span.closing); err != nil {
+	closing, err := b.asOf(ctx, account, span.closing)
+	if err != nil {
 		return Statement{}, err
+	}
+	s := Statement{
+		Account: id, Currency: account.Currency, From: from.UTC(), To: span.to,
+		Opening: opening.Balance, Closing: closing.Balance,
 	}
 	rows, err := b.db.StatementLines(ctx, postgres.StatementLinesParams{
 		Tenant: b.tenant, AccountID: id, AfterVersion: span.after, UpToVersion: span.closing, RowLimit: page.rows(),
@@ -87,11 +92,4 @@ func (b Book) span(ctx context.Context, id string, from, to time.Time, page Page
 	}
 	s.to = time.UnixMicro(to64).UTC()
 	return s, nil
-}
-
-// balanceAt is the balance of an account after one of its entries, or before
-// the first.
-func (b Book) balanceAt(ctx context.Context, id string, version int64) (int64, error) {
-	at, err := b.AccountAt(ctx, id, version)
-	return at.Balance, err
 }
